@@ -1,0 +1,507 @@
+#include "problem/operator_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/message.h"
+#include "problem/lengths.h"
+
+namespace kindling {
+namespace {
+
+// An extent that a tensor must have, and what messages call it.
+struct Extent {
+  int64_t value = 0;
+  std::string_view name;
+};
+constexpr int64_t kAny = -1;
+
+std::string Expected(std::initializer_list<Extent> extents) {
+  std::string out = "(";
+  for (const Extent& extent : extents) {
+    if (out.size() > 1) out += ", ";
+    if (extent.value == kAny) {
+      out += extent.name;
+    } else {
+      out += Concat(extent.name, "=", extent.value);
+    }
+  }
+  return out + (extents.size() == 1 ? ",)" : ")");
+}
+
+// Presence, rank and the extents that are known.
+Status CheckShape(std::string_view name, const ConstTensor& tensor,
+                  std::initializer_list<Extent> extents) {
+  if (tensor.rank < 0) {
+    return InvalidArgument(name, ": expected a tensor of shape ", Expected(extents), ", got none");
+  }
+  bool fits = tensor.rank == static_cast<int32_t>(extents.size());
+  if (fits) {
+    int64_t size = 1;
+    int32_t axis = 0;
+    for (const Extent& extent : extents) {
+      const int64_t got = tensor.shape[axis++];
+      fits = fits && got >= 0 && (extent.value == kAny || extent.value == got);
+      size = SaturatingMul(size, std::max<int64_t>(got, 0));
+    }
+    if (fits && size == kInt64Max) {
+      return InvalidArgument(name, ": expected fewer than 2^63 elements, got shape ",
+                             ShapeString(tensor));
+    }
+  }
+  if (!fits) {
+    return InvalidArgument(name, ": expected shape ", Expected(extents), ", got ",
+                           ShapeString(tensor));
+  }
+  if (tensor.data == nullptr && tensor.has_elements()) {
+    return InvalidArgument(name, ": expected a data pointer, got null");
+  }
+  return Status();
+}
+
+Status CheckDType(std::string_view name, DType expected, DType got) {
+  if (expected == got) return Status();
+  return InvalidDtype(name, ": expected dtype ", DTypeName(expected), ", got ", DTypeName(got));
+}
+
+Status CheckInputDType(std::string_view name, DType got, Precision precision) {
+  if (precision == Precision::kDouble) return CheckDType(name, DType::kFloat64, got);
+  if (got == DType::kFloat32 || got == DType::kFloat16 || got == DType::kBFloat16) return Status();
+  return InvalidDtype(name, ": expected dtype bfloat16, float16 or float32, got ", DTypeName(got));
+}
+
+Status CheckDense(std::string_view name, const ConstTensor& tensor) {
+  int64_t stride = 1;
+  for (int32_t axis = tensor.rank - 1; axis >= 0; --axis) {
+    if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride && tensor.has_elements()) {
+      return InvalidArgument(name, ": expected a dense row-major output, got stride ",
+                             tensor.strides[axis], " in dim ", axis, " of shape ",
+                             ShapeString(tensor));
+    }
+    stride *= tensor.shape[axis];
+  }
+  return Status();
+}
+
+// The bytes between the lowest and the highest element, half open; empty without elements.
+std::pair<uintptr_t, uintptr_t> ByteRange(const ConstTensor& tensor) {
+  if (!tensor.has_elements() || tensor.data == nullptr) return {0, 0};
+  const int64_t element_bytes = ElementBytes(tensor.dtype);
+  uintptr_t low = reinterpret_cast<uintptr_t>(tensor.data);
+  uintptr_t high = low + element_bytes;
+  for (int32_t axis = 0; axis < std::min(tensor.rank, kMaxRank); ++axis) {
+    const int64_t reach = (tensor.shape[axis] - 1) * tensor.strides[axis] * element_bytes;
+    (reach < 0 ? low : high) += static_cast<uintptr_t>(reach);
+  }
+  return {low, high};
+}
+
+struct NamedTensor {
+  std::string_view name;
+  ConstTensor tensor;
+};
+
+// Outputs are written while inputs are still read, so neither may share memory with the other.
+Status CheckNoOverlap(std::initializer_list<NamedTensor> inputs,
+                      std::initializer_list<NamedTensor> outputs) {
+  const auto overlap = [](const NamedTensor& a, const NamedTensor& b) {
+    const auto [a_low, a_high] = ByteRange(a.tensor);
+    const auto [b_low, b_high] = ByteRange(b.tensor);
+    return a_low < b_high && b_low < a_high;
+  };
+  for (const NamedTensor* output = outputs.begin(); output != outputs.end(); ++output) {
+    for (const NamedTensor& input : inputs) {
+      if (overlap(*output, input)) {
+        return InvalidArgument(output->name, ": expected memory of its own, got an overlap with ",
+                               input.name);
+      }
+    }
+    for (const NamedTensor* other = output + 1; other != outputs.end(); ++other) {
+      if (overlap(*output, *other)) {
+        return InvalidArgument(output->name, ": expected memory of its own, got an overlap with ",
+                               other->name);
+      }
+    }
+  }
+  return Status();
+}
+
+// Views of checked tensors. `row_axis` is the row dim in TND; BSND has a batch dim before it.
+RowView ViewRowsHeadsElements(const ConstTensor& tensor, Layout layout) {
+  RowView view;
+  view.data = tensor.data;
+  view.dtype = tensor.dtype;
+  view.packed = layout == Layout::kTnd;
+  const int32_t row_axis = view.packed ? 0 : 1;
+  view.batch_stride = view.packed ? 0 : tensor.strides[0];
+  view.row_stride = tensor.strides[row_axis];
+  view.head_stride = tensor.strides[row_axis + 1];
+  if (tensor.rank > row_axis + 2) view.element_stride = tensor.strides[row_axis + 2];
+  return view;
+}
+
+// lse and its kind: (B,1,S1[,G]) or (1,T1[,G]), a head dim of extent 1 before the row dim.
+RowView ViewLse(const ConstTensor& tensor, Layout layout) {
+  RowView view;
+  view.data = tensor.data;
+  view.dtype = tensor.dtype;
+  view.packed = layout == Layout::kTnd;
+  const int32_t row_axis = view.packed ? 1 : 2;
+  view.batch_stride = view.packed ? 0 : tensor.strides[0];
+  view.row_stride = tensor.strides[row_axis];
+  if (tensor.rank > row_axis + 1) view.head_stride = tensor.strides[row_axis + 1];
+  return view;
+}
+
+// Walks the checks that the three operators share and keeps what later ones need.
+class Checker {
+ public:
+  Checker(const SequenceArgs& args, Precision precision)
+      : args_(args),
+        precision_(precision),
+        wide_(precision == Precision::kDouble ? DType::kFloat64 : DType::kFloat32) {}
+
+  Status Attributes() {
+    const Result<kindling::Attributes> attributes = CheckSequenceAttributes(args_);
+    if (!attributes.ok()) return attributes.status();
+    attributes_ = attributes.value();
+    return Status();
+  }
+
+  // q and k; fills in heads and width. `dim` names the width, `heads` the head count of q.
+  Status QueriesAndKeys(const ConstTensor& q, const ConstTensor& k, std::string_view heads,
+                        std::string_view dim, bool one_key_head) {
+    KINDLING_RETURN_IF_ERROR(
+        packed_q() ? CheckShape("q", q, {{kAny, "T1"}, {kAny, heads}, {kAny, dim}})
+                   : CheckShape("q", q, {{kAny, "B"}, {kAny, "S1"}, {kAny, heads}, {kAny, dim}}));
+    KINDLING_RETURN_IF_ERROR(CheckInputDType("q", q.dtype, precision_));
+    const int32_t head_axis = packed_q() ? 1 : 2;
+    num_heads = q.shape[head_axis];
+    head_dim = q.shape[head_axis + 1];
+    if (num_heads < 1) return InvalidArgument("q: expected ", heads, " >= 1, got ", num_heads);
+    if (head_dim < 1) return InvalidArgument("q: expected ", dim, " >= 1, got ", head_dim);
+
+    const Extent key_heads = one_key_head ? Extent{1, "N2"} : Extent{kAny, "Gk"};
+    const Extent width{head_dim, dim};
+    KINDLING_RETURN_IF_ERROR(
+        packed_k() ? CheckShape("k", k, {{kAny, "T2"}, key_heads, width})
+                   : CheckShape("k", k, {{kAny, "B"}, {kAny, "S2"}, key_heads, width}));
+    KINDLING_RETURN_IF_ERROR(CheckDType("k", q.dtype, k.dtype));
+    num_key_heads = k.shape[packed_k() ? 1 : 2];
+    if (num_key_heads < 1 || num_heads % num_key_heads != 0) {
+      return InvalidArgument("k: expected a number of key heads that divides ", heads, "=",
+                             num_heads, ", got ", num_key_heads);
+    }
+    dense_q_ = packed_q() ? DenseSide{0, "q.shape[0]", q.shape[0], "q.shape[0]"}
+                          : DenseSide{q.shape[0], "q.shape[0]", q.shape[1], "q.shape[1]"};
+    dense_k_ = packed_k() ? DenseSide{0, "k.shape[0]", k.shape[0], "k.shape[0]"}
+                          : DenseSide{k.shape[0], "k.shape[0]", k.shape[1], "k.shape[1]"};
+    return Status();
+  }
+
+  // A tensor with one value per row and head, (B,S1,N1) or (T1,N1).
+  Status PerHead(std::string_view name, const ConstTensor& tensor) {
+    const Extent heads{num_heads, "N1"};
+    KINDLING_RETURN_IF_ERROR(packed_q() ? CheckShape(name, tensor, {rows(), heads})
+                                        : CheckShape(name, tensor, {batches(), rows(), heads}));
+    return CheckDType(name, wide_, tensor.dtype);
+  }
+
+  // A tensor with one value per row, (B,1,S1) or (1,T1).
+  Status PerRow(std::string_view name, const ConstTensor& tensor) {
+    const Extent one{1, "N2"};
+    KINDLING_RETURN_IF_ERROR(packed_q() ? CheckShape(name, tensor, {one, rows()})
+                                        : CheckShape(name, tensor, {batches(), one, rows()}));
+    return CheckDType(name, wide_, tensor.dtype);
+  }
+
+  // The main attention's lse, (B,1,S1,G) or (1,T1,G).
+  Status PerRowAndHead(std::string_view name, const ConstTensor& tensor) {
+    const Extent one{1, "N2"};
+    const Extent heads{num_heads, "G"};
+    KINDLING_RETURN_IF_ERROR(packed_q()
+                                 ? CheckShape(name, tensor, {one, rows(), heads})
+                                 : CheckShape(name, tensor, {batches(), one, rows(), heads}));
+    return CheckDType(name, wide_, tensor.dtype);
+  }
+
+  // A tensor with one value per row and key, (B,S1,1,S2) or (T1,1,stride). Its last dim is checked
+  // against the lengths by TeacherWidth.
+  Status Teacher(std::string_view name, const ConstTensor& tensor, Extent width) {
+    const Extent one{1, "N2"};
+    KINDLING_RETURN_IF_ERROR(packed_q()
+                                 ? CheckShape(name, tensor, {rows(), one, width})
+                                 : CheckShape(name, tensor, {batches(), rows(), one, width}));
+    return CheckDType(name, wide_, tensor.dtype);
+  }
+
+  // An output that mirrors `like`.
+  Status Output(std::string_view name, const ConstTensor& output, const ConstTensor& like,
+                std::string_view like_name, DType dtype) {
+    if (output.rank < 0) {
+      return InvalidArgument(name, ": expected an output of shape ", ShapeString(like),
+                             ", got none");
+    }
+    bool same = output.rank == like.rank;
+    for (int32_t axis = 0; same && axis < like.rank; ++axis) {
+      same = output.shape[axis] == like.shape[axis];
+    }
+    if (!same) {
+      return InvalidArgument(name, ": expected the shape of ", like_name, ", ", ShapeString(like),
+                             ", got ", ShapeString(output));
+    }
+    KINDLING_RETURN_IF_ERROR(CheckDType(name, dtype, output.dtype));
+    return OutputMemory(name, output);
+  }
+
+  static Status OutputMemory(std::string_view name, const ConstTensor& output) {
+    if (output.data == nullptr && output.has_elements()) {
+      return InvalidArgument(name, ": expected a data pointer, got null");
+    }
+    return CheckDense(name, output);
+  }
+
+  // Lengths: descriptors, values, and what they say about the tensors' dims.
+  Result<Problem> Lengths() {
+    const Result<kindling::Lengths> lengths =
+        DescribeLengths(args_, attributes_, dense_q_, dense_k_, nullptr);
+    if (!lengths.ok()) return lengths.status();
+    Result<Problem> problem = MakeProblem(lengths.value());
+    if (!problem.ok()) return problem;
+    const auto check_total = [](const SideLengths& side, int64_t num_tokens) {
+      const IntVector& cu = side.cu_seqlens;
+      if (side.layout != Layout::kTnd || cu[cu.size - 1] == num_tokens) return Status();
+      return InvalidArgument(side.cu_name, "[", cu.size - 1, "]: expected ", num_tokens, " = ",
+                             side.length_name, ", got ", cu[cu.size - 1]);
+    };
+    KINDLING_RETURN_IF_ERROR(check_total(lengths.value().q, dense_q_.length));
+    KINDLING_RETURN_IF_ERROR(check_total(lengths.value().k, dense_k_.length));
+    return problem;
+  }
+
+  // The last dim of p: S2 if both layouts are BSND, else at least the largest visible key count.
+  Status TeacherWidth(std::string_view name, int64_t width, const Problem& problem) const {
+    if (!packed_q() && !packed_k()) {
+      if (width == dense_k_.length) return Status();
+      return InvalidArgument(name, ": expected last dim S2=", dense_k_.length, ", got ", width);
+    }
+    const int64_t least = MaxVisibleKeys(problem);
+    if (width >= least) return Status();
+    return InvalidArgument(name, ": expected last dim >= ", least,
+                           ", the largest visible key count, got ", width);
+  }
+
+  // The last row of a sequence sees all of its keys, in either mask.
+  static int64_t MaxVisibleKeys(const Problem& problem) {
+    int64_t most = 0;
+    for (int64_t batch = 0; batch < problem.num_batches(); ++batch) {
+      const Sequence sequence = problem.sequence(batch);
+      if (sequence.num_rows > 0) most = std::max(most, sequence.num_keys);
+    }
+    return most;
+  }
+
+  bool packed_q() const { return attributes_.layout_q == Layout::kTnd; }
+  bool packed_k() const { return attributes_.layout_k == Layout::kTnd; }
+  Layout layout_q() const { return attributes_.layout_q; }
+  Layout layout_k() const { return attributes_.layout_k; }
+  DType wide() const { return wide_; }
+  int64_t dense_key_length() const { return dense_k_.length; }
+  Extent batches() const { return {dense_q_.num_batches, "B"}; }
+  Extent rows() const { return {dense_q_.length, packed_q() ? "T1" : "S1"}; }
+
+  int64_t num_heads = 0;
+  int64_t num_key_heads = 0;
+  int64_t head_dim = 0;
+
+ private:
+  const SequenceArgs& args_;
+  Precision precision_;
+  DType wide_;
+  kindling::Attributes attributes_;
+  DenseSide dense_q_, dense_k_;
+};
+
+OperatorCall StartCall(const Checker& checker, Problem problem) {
+  OperatorCall call(std::move(problem));
+  call.num_heads = checker.num_heads;
+  call.num_key_heads = checker.num_key_heads;
+  call.head_dim = checker.head_dim;
+  return call;
+}
+
+int64_t LastDim(const ConstTensor& tensor) { return tensor.shape[tensor.rank - 1]; }
+
+// An output that the caller wants. Optional inputs are asked for has_elements() instead.
+bool Given(const ConstTensor& output) { return output.rank >= 0; }
+
+Status CheckGradDType(std::string_view name, DType input, DType got) {
+  if (got == input || got == DType::kFloat32) return Status();
+  return InvalidDtype(name, ": expected dtype ", DTypeName(input), " or float32, got ",
+                      DTypeName(got));
+}
+
+}  // namespace
+
+Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision precision) {
+  Checker checker(args, precision);
+  KINDLING_RETURN_IF_ERROR(checker.Attributes());
+  KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "N1", "D", true));
+  KINDLING_RETURN_IF_ERROR(checker.PerHead("w", args.w));
+  const bool with_loss = Given(args.loss_rows);
+  if (with_loss || args.p.has_elements()) {
+    KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
+  }
+  Result<Problem> problem = checker.Lengths();
+  if (!problem.ok()) return problem.status();
+  if (with_loss || args.p.has_elements()) {
+    KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), problem.value()));
+  }
+  KINDLING_RETURN_IF_ERROR(checker.PerRow("lse", args.lse));
+  KINDLING_RETURN_IF_ERROR(Checker::OutputMemory("lse", args.lse));
+  if (with_loss) {
+    KINDLING_RETURN_IF_ERROR(
+        checker.Output("loss_rows", args.loss_rows, args.lse, "lse", checker.wide()));
+  }
+  KINDLING_RETURN_IF_ERROR(CheckNoOverlap(
+      {{"q", args.q}, {"k", args.k}, {"w", args.w}, {"p", args.p}, {"metadata", args.metadata}},
+      {{"lse", args.lse}, {"loss_rows", args.loss_rows}}));
+  OperatorCall call = StartCall(checker, std::move(problem).value());
+  call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
+  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
+  call.w = ViewRowsHeadsElements(args.w, checker.layout_q());
+  call.lse_out = ViewLse(args.lse, checker.layout_q());
+  if (with_loss) {
+    call.p = ViewRowsHeadsElements(args.p, checker.layout_q());
+    call.row_stride_p = LastDim(args.p);
+    call.loss_rows = ViewLse(args.loss_rows, checker.layout_q());
+  }
+  return call;
+}
+
+Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision precision) {
+  Checker checker(args, precision);
+  KINDLING_RETURN_IF_ERROR(checker.Attributes());
+  KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "N1", "D", true));
+  KINDLING_RETURN_IF_ERROR(checker.PerHead("w", args.w));
+  KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
+  KINDLING_RETURN_IF_ERROR(checker.PerRow("lse", args.lse));
+  if (args.row_scale.has_elements()) {
+    KINDLING_RETURN_IF_ERROR(checker.PerRow("row_scale", args.row_scale));
+  }
+  Result<Problem> problem = checker.Lengths();
+  if (!problem.ok()) return problem.status();
+  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), problem.value()));
+
+  if (precision == Precision::kNative) {
+    KINDLING_RETURN_IF_ERROR(CheckGradDType("dq", args.q.dtype, args.dq.dtype));
+    KINDLING_RETURN_IF_ERROR(CheckGradDType("dk", args.q.dtype, args.dk.dtype));
+  }
+  const DType grad = precision == Precision::kNative ? args.dq.dtype : DType::kFloat64;
+  KINDLING_RETURN_IF_ERROR(checker.Output("dq", args.dq, args.q, "q", grad));
+  KINDLING_RETURN_IF_ERROR(checker.Output("dk", args.dk, args.k, "k", grad));
+  KINDLING_RETURN_IF_ERROR(checker.Output("dw", args.dw, args.w, "w", checker.wide()));
+  if (Given(args.softmax_out)) {
+    KINDLING_RETURN_IF_ERROR(
+        checker.Output("softmax_out", args.softmax_out, args.p, "p", checker.wide()));
+  }
+  if (Given(args.loss_rows)) {
+    KINDLING_RETURN_IF_ERROR(
+        checker.Output("loss_rows", args.loss_rows, args.lse, "lse", checker.wide()));
+  }
+  KINDLING_RETURN_IF_ERROR(CheckNoOverlap({{"q", args.q},
+                                           {"k", args.k},
+                                           {"w", args.w},
+                                           {"p", args.p},
+                                           {"lse", args.lse},
+                                           {"row_scale", args.row_scale},
+                                           {"metadata", args.metadata}},
+                                          {{"dq", args.dq},
+                                           {"dk", args.dk},
+                                           {"dw", args.dw},
+                                           {"softmax_out", args.softmax_out},
+                                           {"loss_rows", args.loss_rows}}));
+  OperatorCall call = StartCall(checker, std::move(problem).value());
+  const Layout layout_q = checker.layout_q();
+  call.row_stride_p = LastDim(args.p);
+  call.q = ViewRowsHeadsElements(args.q, layout_q);
+  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
+  call.w = ViewRowsHeadsElements(args.w, layout_q);
+  call.p = ViewRowsHeadsElements(args.p, layout_q);
+  call.lse = ViewLse(args.lse, layout_q);
+  if (args.row_scale.has_elements()) call.row_scale = ViewLse(args.row_scale, layout_q);
+  call.dq = ViewRowsHeadsElements(args.dq, layout_q);
+  call.dk = ViewRowsHeadsElements(args.dk, checker.layout_k());
+  call.dw = ViewRowsHeadsElements(args.dw, layout_q);
+  if (Given(args.softmax_out)) call.softmax_out = ViewRowsHeadsElements(args.softmax_out, layout_q);
+  if (Given(args.loss_rows)) call.loss_rows = ViewLse(args.loss_rows, layout_q);
+  return call;
+}
+
+namespace {
+
+// Everything but the output.
+struct TeacherCheck {
+  Checker checker;
+  Problem problem;
+};
+
+Result<TeacherCheck> CheckTeacherInputs(const AttentionL1NormArgs& args, Precision precision) {
+  Checker checker(args, precision);
+  KINDLING_RETURN_IF_ERROR(checker.Attributes());
+  KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "G", "Dm", false));
+  if (args.lse.has_elements()) {
+    KINDLING_RETURN_IF_ERROR(checker.PerRowAndHead("lse", args.lse));
+  }
+  if (!std::isfinite(args.softmax_scale)) {
+    return InvalidArgument("softmax_scale: expected a finite number, got ",
+                           std::to_string(args.softmax_scale));
+  }
+  Result<Problem> problem = checker.Lengths();
+  if (!problem.ok()) return problem.status();
+  return TeacherCheck{checker, std::move(problem).value()};
+}
+
+}  // namespace
+
+Result<OperatorCall> CheckAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision) {
+  Result<TeacherCheck> checked = CheckTeacherInputs(args, precision);
+  if (!checked.ok()) return checked.status();
+  Checker& checker = checked.value().checker;
+  KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
+  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), checked.value().problem));
+  KINDLING_RETURN_IF_ERROR(Checker::OutputMemory("p", args.p));
+  KINDLING_RETURN_IF_ERROR(
+      CheckNoOverlap({{"q", args.q}, {"k", args.k}, {"lse", args.lse}, {"metadata", args.metadata}},
+                     {{"p", args.p}}));
+  OperatorCall call = StartCall(checker, checked.value().problem);
+  call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
+  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
+  if (args.lse.has_elements()) call.lse = ViewLse(args.lse, checker.layout_q());
+  call.p_out = ViewRowsHeadsElements(args.p, checker.layout_q());
+  call.row_stride_p = LastDim(args.p);
+  return call;
+}
+
+Result<int64_t> TeacherStride(const AttentionL1NormArgs& args, int64_t max_seqlen_k) {
+  if (max_seqlen_k < 0) {
+    return InvalidArgument("max_seqlen_k: expected >= 0, got ", max_seqlen_k);
+  }
+  Result<TeacherCheck> checked = CheckTeacherInputs(
+      args, args.q.dtype == DType::kFloat64 ? Precision::kDouble : Precision::kNative);
+  if (!checked.ok()) return checked.status();
+  const Checker& checker = checked.value().checker;
+  if (!checker.packed_q() && !checker.packed_k()) return checker.dense_key_length();
+  if (max_seqlen_k == 0) return checked.value().problem.max_allocated_keys();
+  KINDLING_RETURN_IF_ERROR(
+      checker.TeacherWidth("max_seqlen_k", max_seqlen_k, checked.value().problem));
+  return max_seqlen_k;
+}
+
+}  // namespace kindling

@@ -1,0 +1,44 @@
+// The floating-point operators' arguments, checked: what the operators and the reference start
+// from.
+#ifndef KINDLING_SRC_PROBLEM_OPERATOR_CALL_H_
+#define KINDLING_SRC_PROBLEM_OPERATOR_CALL_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "base/row_view.h"
+#include "kindling/operators.h"
+#include "kindling/problem.h"
+#include "kindling/status.h"
+
+namespace kindling {
+
+// What the floating tensors must be.
+enum class Precision {
+  kNative,  // q, k in bf16, fp16 or fp32, everything else fp32
+  kDouble,  // all fp64: the reference
+};
+
+// One checked call. Views that the operator or the caller does without are empty. Rows of `q`, `w`,
+// `p`, `lse` and what mirrors them follow layout_q; `k` and `dk` follow layout_k.
+struct OperatorCall {
+  explicit OperatorCall(Problem checked) : problem(std::move(checked)) {}
+
+  Problem problem;
+  int64_t num_heads = 0;      // N1, or G for the teacher
+  int64_t num_key_heads = 1;  // 1, or Gk for the teacher
+  int64_t head_dim = 0;       // D, or Dm for the teacher
+  int64_t row_stride_p = 0;   // last dim of p and softmax_out
+  RowView q, k, w, p, lse, row_scale;
+  RowView dq, dk, dw, softmax_out, loss_rows, lse_out, p_out;
+};
+
+// Requires of all three: nothing; every argument is untrusted. The metadata record is not looked
+// at.
+Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision precision);
+Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision precision);
+Result<OperatorCall> CheckAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision);
+
+}  // namespace kindling
+
+#endif  // KINDLING_SRC_PROBLEM_OPERATOR_CALL_H_
