@@ -1,0 +1,74 @@
+#include "plan/record.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "base/checked_math.h"
+#include "base/message.h"
+#include "plan/split.h"
+
+namespace kindling {
+namespace {
+
+Status CheckWord(int word, std::string_view name, int64_t expected, int64_t got) {
+  if (expected == got) return Status();
+  return InvalidArgument("metadata[", word, "]: expected ", name, " = ", expected, ", got ", got);
+}
+
+}  // namespace
+
+Status ValidateMetadata(const Metadata& metadata, const Problem& problem) {
+  const int64_t num_rows = problem.num_rows();
+  KINDLING_RETURN_IF_ERROR(CheckWord(0, "total_size", num_rows, metadata.total_size));
+  int64_t num_cores = 1;
+  if (num_rows > 0) {
+    const int64_t former = metadata.former_core_size;
+    const int64_t slots = num_rows + metadata.remain_core_num;
+    if (former < 1) {
+      return InvalidArgument("metadata[1]: expected former_core_size >= 1, got ", former);
+    }
+    if (slots < 1 || slots % former != 0) {
+      return InvalidArgument("metadata[3]: expected total_size + remain_core_num to be a positive ",
+                             "multiple of former_core_size = ", former, ", got ", slots);
+    }
+    num_cores = slots / former;
+  }
+  // Invariant: num_cores <= INT32_MAX + INT32_MAX, and the split of any count is computed in 64
+  // bits.
+  const Metadata expected = SplitRows(num_rows, num_cores, 0);
+  KINDLING_RETURN_IF_ERROR(
+      CheckWord(1, "former_core_size", expected.former_core_size, metadata.former_core_size));
+  KINDLING_RETURN_IF_ERROR(
+      CheckWord(2, "remain_core_size", expected.remain_core_size, metadata.remain_core_size));
+  KINDLING_RETURN_IF_ERROR(
+      CheckWord(3, "remain_core_num", expected.remain_core_num, metadata.remain_core_num));
+  KINDLING_RETURN_IF_ERROR(
+      CheckWord(4, "used_core_num", expected.used_core_num, metadata.used_core_num));
+  for (int word = 6; word < kMetadataWords; ++word) {
+    KINDLING_RETURN_IF_ERROR(CheckWord(word, "a reserved word", 0, metadata.reserved[word - 6]));
+  }
+  return Status();
+}
+
+Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {
+  if (!metadata.has_elements()) return Status();
+  if (metadata.rank != 1 || metadata.shape[0] != kMetadataWords) {
+    return InvalidArgument("metadata: expected shape (", kMetadataWords, ",), got ",
+                           ShapeString(metadata));
+  }
+  if (metadata.dtype != DType::kInt32) {
+    return InvalidDtype("metadata: expected dtype int32, got ", DTypeName(metadata.dtype));
+  }
+  if (metadata.data == nullptr) {
+    return InvalidArgument("metadata: expected a data pointer, got null");
+  }
+  int32_t words[kMetadataWords];
+  for (int64_t word = 0; word < kMetadataWords; ++word) {
+    words[word] = static_cast<const int32_t*>(metadata.data)[word * metadata.strides[0]];
+  }
+  Metadata record;
+  std::memcpy(&record, words, sizeof(record));
+  return ValidateMetadata(record, problem);
+}
+
+}  // namespace kindling
