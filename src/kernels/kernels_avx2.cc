@@ -1,0 +1,11 @@
+// Compiled with AVX2, FMA and F16C, so nothing here may run before dispatch.cc has seen that the
+// processor has them; the table itself is constant-initialised.
+#include "kernels/tables.h"
+#include "kernels/tile_kernels.h"
+#include "kernels/vec_avx2.h"
+
+namespace kindling {
+
+constinit const KernelTable kAvx2Kernels = TileKernels<Avx2Vec>::Table(Isa::kAvx2);
+
+}  // namespace kindling
