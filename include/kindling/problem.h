@@ -37,6 +37,9 @@ struct SequenceArgs {
   int64_t cmp_ratio = 1;               // tokens per key, in [1, 128]
 };
 
+// How MakeMetadata splits rows: by count, or by modelled cost.
+enum class PlanPolicy : int32_t { kRows = 0, kBalanced = 1 };
+
 // The arguments of the metadata operator (see kindling/metadata.h).
 struct MetadataArgs : SequenceArgs {
   int64_t num_heads_q = 0;       // in [1, 128]
@@ -47,6 +50,7 @@ struct MetadataArgs : SequenceArgs {
   int64_t max_seqlen_k = 0;      // allocated key length of a BSND batch; ignored in TND
   int64_t num_cores = 0;         // slots of the plan (the vendor's aic_core_num), >= 1
   int64_t num_vector_cores = 1;  // the vendor's aiv_core_num: checked to be >= 1, unused otherwise
+  PlanPolicy policy = PlanPolicy::kRows;
 };
 
 // Where one row lies and what it sees.

@@ -3,18 +3,43 @@
 #include "kindling/metadata.h"
 
 #include <cstring>
+#include <new>
 
 #include "base/message.h"
+#include "plan/balance.h"
+#include "plan/cost_model.h"
 #include "plan/split.h"
 #include "problem/lengths.h"
 
 namespace kindling {
 namespace {
 
-Result<Metadata> GenMetadata(const Lengths& lengths, int64_t num_cores) {
+// Picks the law of a balanced plan and notes it in the record; where plain dealing is best, the
+// record stays the compatible one.
+void Balance(const Lengths& lengths, const LengthTotals& totals, int64_t num_cores,
+             Metadata& record) {
+  const CostModel& costs = kCalibratedCosts;
+  if (totals.num_rows <= num_cores || !costs.Fits(totals.num_rows, totals.max_num_keys)) return;
+  const DealingLaw law = ChooseLaw(GatherLengths(lengths, totals), num_cores, costs);
+  if (law == DealingLaw::kCyclic) return;
+  record.extension_tag = kExtensionTag;
+  record.extension_version = kExtensionVersion;
+  record.law = static_cast<int32_t>(law);
+  record.pair_cost = static_cast<int32_t>(costs.pair_cost);
+  record.row_overhead = static_cast<int32_t>(costs.row_overhead);
+}
+
+Result<Metadata> GenMetadata(const Lengths& lengths, const MetadataArgs& args) try {
   const Result<LengthTotals> schedule = CheckLengthValues(lengths);
   if (!schedule.ok()) return schedule.status();
-  return SplitRows(schedule.value().num_rows, num_cores, schedule.value().max_num_keys);
+  Metadata record =
+      SplitRows(schedule.value().num_rows, args.num_cores, schedule.value().max_num_keys);
+  if (args.policy == PlanPolicy::kBalanced) {
+    Balance(lengths, schedule.value(), args.num_cores, record);
+  }
+  return record;
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kOutOfMemory, "policy: expected host memory for a plan, got none");
 }
 
 // Writes the words of `record` to a dense or strided int32 vector.
@@ -31,7 +56,7 @@ void Store(const Metadata& record, const Tensor& metadata) {
 Result<Metadata> MakeMetadata(const MetadataArgs& args) {
   const Result<Lengths> lengths = DescribeMetadataArgs(args, nullptr);
   if (!lengths.ok()) return lengths.status();
-  return GenMetadata(lengths.value(), args.num_cores);
+  return GenMetadata(lengths.value(), args);
 }
 
 Status MakeMetadata(const MetadataArgs& args, const Tensor& metadata) {
@@ -41,7 +66,7 @@ Status MakeMetadata(const MetadataArgs& args, const Tensor& metadata) {
   if (metadata.data == nullptr) {
     return InvalidArgument("metadata: expected a data pointer, got null");
   }
-  const Result<Metadata> record = GenMetadata(lengths.value(), args.num_cores);
+  const Result<Metadata> record = GenMetadata(lengths.value(), args);
   if (!record.ok()) return record.status();
   Store(record.value(), metadata);
   return Status();

@@ -5,6 +5,7 @@
 
 #include "base/checked_math.h"
 #include "base/message.h"
+#include "plan/cost_model.h"
 #include "plan/split.h"
 
 namespace kindling {
@@ -13,6 +14,41 @@ namespace {
 Status CheckWord(int word, std::string_view name, int64_t expected, int64_t got) {
   if (expected == got) return Status();
   return InvalidArgument("metadata[", word, "]: expected ", name, " = ", expected, ", got ", got);
+}
+
+// Words 6..63: all zero, or an extension whose plan covers every row.
+Status CheckExtension(const Metadata& metadata, const Problem& problem) {
+  for (int word = 11; word < kMetadataWords; ++word) {
+    KINDLING_RETURN_IF_ERROR(CheckWord(word, "a reserved word", 0, metadata.reserved[word - 11]));
+  }
+  if (metadata.extension_tag == 0) {
+    KINDLING_RETURN_IF_ERROR(CheckWord(7, "extension_version", 0, metadata.extension_version));
+    KINDLING_RETURN_IF_ERROR(CheckWord(8, "law", 0, metadata.law));
+    KINDLING_RETURN_IF_ERROR(CheckWord(9, "pair_cost", 0, metadata.pair_cost));
+    return CheckWord(10, "row_overhead", 0, metadata.row_overhead);
+  }
+  if (metadata.extension_tag != kExtensionTag) {
+    return InvalidArgument("metadata[6]: expected extension_tag = 0 or ", kExtensionTag, ", got ",
+                           metadata.extension_tag);
+  }
+  KINDLING_RETURN_IF_ERROR(
+      CheckWord(7, "extension_version", kExtensionVersion, metadata.extension_version));
+  if (metadata.law < static_cast<int32_t>(DealingLaw::kCyclic) ||
+      metadata.law > static_cast<int32_t>(DealingLaw::kLevelled)) {
+    return InvalidArgument("metadata[8]: expected law in [0, 2], got ", metadata.law);
+  }
+  if (metadata.pair_cost < 1) {
+    return InvalidArgument("metadata[9]: expected pair_cost >= 1, got ", metadata.pair_cost);
+  }
+  if (metadata.row_overhead < 1) {
+    return InvalidArgument("metadata[10]: expected row_overhead >= 1, got ", metadata.row_overhead);
+  }
+  if (!CostModel{metadata.pair_cost, metadata.row_overhead}.Fits(problem.num_rows(),
+                                                                 problem.max_num_keys())) {
+    return InvalidArgument("metadata[9]: expected costs whose sum is below 2^63, got pair_cost ",
+                           metadata.pair_cost, " and row_overhead ", metadata.row_overhead);
+  }
+  return Status();
 }
 
 }  // namespace
@@ -44,10 +80,7 @@ Status ValidateMetadata(const Metadata& metadata, const Problem& problem) {
       CheckWord(3, "remain_core_num", expected.remain_core_num, metadata.remain_core_num));
   KINDLING_RETURN_IF_ERROR(
       CheckWord(4, "used_core_num", expected.used_core_num, metadata.used_core_num));
-  for (int word = 6; word < kMetadataWords; ++word) {
-    KINDLING_RETURN_IF_ERROR(CheckWord(word, "a reserved word", 0, metadata.reserved[word - 6]));
-  }
-  return Status();
+  return CheckExtension(metadata, problem);
 }
 
 Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {

@@ -163,12 +163,6 @@ Status CheckLongest(const SideLengths& side, int64_t longest) {
 
 }  // namespace
 
-int64_t CausalVisibleKeys(int64_t num_keys, int64_t cmp_ratio, int64_t residual, int64_t num_rows,
-                          int64_t position) {
-  const int64_t tokens = num_keys * cmp_ratio + residual - num_rows + position + 1;
-  return std::clamp<int64_t>(FloorDiv(tokens, cmp_ratio), 0, num_keys);
-}
-
 Result<Attributes> CheckSequenceAttributes(const SequenceArgs& args) {
   if (args.mask_mode != static_cast<int64_t>(MaskMode::kNone) &&
       args.mask_mode != static_cast<int64_t>(MaskMode::kCausal)) {

@@ -3,9 +3,11 @@
 #ifndef KINDLING_SRC_PROBLEM_LENGTHS_H_
 #define KINDLING_SRC_PROBLEM_LENGTHS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
+#include "base/checked_math.h"
 #include "kindling/problem.h"
 #include "kindling/status.h"
 #include "kindling/tensor.h"
@@ -51,6 +53,8 @@ struct Lengths {
   std::string_view batch_name;  // where num_batches comes from
   MaskMode mask_mode = MaskMode::kNone;
   int64_t cmp_ratio = 1;
+
+  int64_t Residual(int64_t batch) const { return residual.present() ? residual[batch] : 0; }
 };
 
 // Sums and maxima of checked lengths.
@@ -92,8 +96,12 @@ Result<Problem> MakeProblem(const Lengths& lengths);
 
 // floor((num_keys*cmp_ratio + residual - num_rows + position + 1) / cmp_ratio) within [0,
 // num_keys].
-int64_t CausalVisibleKeys(int64_t num_keys, int64_t cmp_ratio, int64_t residual, int64_t num_rows,
-                          int64_t position);
+inline int64_t CausalVisibleKeys(int64_t num_keys, int64_t cmp_ratio, int64_t residual,
+                                 int64_t num_rows, int64_t position) {
+  const int64_t tokens = num_keys * cmp_ratio + residual - num_rows + position + 1;
+  const int64_t num_visible = cmp_ratio == 1 ? tokens : FloorDiv(tokens, cmp_ratio);
+  return std::clamp<int64_t>(num_visible, 0, num_keys);
+}
 
 }  // namespace kindling
 
