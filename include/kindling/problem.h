@@ -78,7 +78,7 @@ struct Sequence {
 // they are uniform. Immutable, so it may be shared between threads; copies share the lengths.
 class KINDLING_API Problem {
  public:
-  // Checks `args` like MakeMetadata (except the cores) and copies the lengths.
+  // Checks `args` like MakeMetadata, except heads, width and cores, and copies the lengths.
   // Errors: as MakeMetadata; kOutOfMemory.
   static Result<Problem> Create(const MetadataArgs& args);
 

@@ -87,7 +87,7 @@ struct KernelTable {
   // I[j] = sum_h w[h] max(S[h][j], 0), heads ascending. Rows of S are kScoreStride apart.
   void (*weigh_scores)(const float* scores, const float* w, int64_t num_heads, int64_t count,
                        float* logits);
-  // Over scale * x[j] - shift... with shift = max.
+  // max and sum of scale * x[j].
   MaxSum (*max_sum)(const float* x, int64_t count, float scale);
   // The two sets as one.
   MaxSum (*merge)(MaxSum a, MaxSum b);

@@ -46,7 +46,7 @@ struct TileKernels {
     return Vec::FromBits(Vec::template ShiftLeft<23>(Vec::AddInt(n, Vec::SetInt(127))));
   }
 
-  // ln x within 2 ulp for normal x > 0; subnormals count as the smallest normal; NaN stays NaN.
+  // ln x within 2 ulp for normal x > 0; anything else counts as the smallest normal.
   // Source: coefficients of Cephes' logf (S. Moshier) on [sqrt(1/2), sqrt(2)).
   static inline Float Log(Float x) {
     x = Vec::Max(Vec::Set(0x1p-126f), x);
@@ -286,7 +286,8 @@ struct TileKernels {
       most = Vec::Max(most, Vec::Select(mask, value, lowest));
     });
     const float max = Vec::ReduceMax(most);
-    const Float shift = Vec::Set(max);
+    // Without this, a chunk that holds nothing but -inf would count as NaN.
+    const Float shift = Vec::Set(max == -__builtin_inff() ? 0.0f : max);
     const Float zero = Vec::Set(0.0f);
     Float sum = zero;
     ForVectors(count, [&](int64_t j, Mask mask) {
@@ -355,9 +356,9 @@ struct TileKernels {
     ForVectors(count, [&](int64_t j, Mask mask) {
       const Float p = Vec::Select(mask, Vec::Load(teacher + j), zero);
       const Float log_y = Vec::Add(Vec::Load(logits + j), offset);
-      // Where p is not above zero, p * 0 leaves nothing, or a NaN that was there.
+      // Where p is not above zero, this leaves nothing, or a NaN that was there.
       const Mask positive = Vec::Greater(p, zero);
-      const Float nothing = Vec::Mul(p, zero);
+      const Float nothing = Vec::Max(zero, p);
       entropy =
           Vec::Add(entropy, Vec::Select(positive, Vec::Mul(p, Vec::Sub(Log(p), log_y)), nothing));
       teacher_sum = Vec::Add(teacher_sum, Vec::Select(positive, p, nothing));

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/checked_math.h"
+#include "base/guard.h"
 #include "kindling/operators.h"
 #include "ops/launch.h"
 
@@ -172,7 +173,7 @@ Result<Launch> Prepare(const AttentionL1NormArgs& args, int64_t num_threads) {
 }  // namespace
 
 Status AttentionL1Norm(const AttentionL1NormArgs& args, const RunOptions& options) {
-  return GuardAllocation([&]() -> Status {
+  return GuardMemory([&]() -> Status {
     return RunJob(Prepare(args, options.num_threads), options,
                   [&](const Launch& launch, std::byte* workspace) {
                     return TeacherJob(launch, static_cast<float>(args.softmax_scale), workspace);
@@ -181,7 +182,7 @@ Status AttentionL1Norm(const AttentionL1NormArgs& args, const RunOptions& option
 }
 
 Result<size_t> AttentionL1NormWorkspaceBytes(const AttentionL1NormArgs& args, int64_t num_threads) {
-  return GuardAllocation(
+  return GuardMemory(
       [&]() -> Result<size_t> { return WorkspaceBytesOf(Prepare(args, num_threads)); });
 }
 

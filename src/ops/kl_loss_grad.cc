@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/checked_math.h"
+#include "base/guard.h"
 #include "kindling/operators.h"
 #include "ops/launch.h"
 
@@ -331,7 +332,7 @@ Result<Launch> Prepare(const KLLossGradArgs& args, int64_t num_threads) {
 }  // namespace
 
 Status KLLossGrad(const KLLossGradArgs& args, const RunOptions& options) {
-  return GuardAllocation([&]() -> Status {
+  return GuardMemory([&]() -> Status {
     return RunJob(
         Prepare(args, options.num_threads), options,
         [](const Launch& launch, std::byte* workspace) { return GradJob(launch, workspace); });
@@ -339,7 +340,7 @@ Status KLLossGrad(const KLLossGradArgs& args, const RunOptions& options) {
 }
 
 Result<size_t> KLLossGradWorkspaceBytes(const KLLossGradArgs& args, int64_t num_threads) {
-  return GuardAllocation(
+  return GuardMemory(
       [&]() -> Result<size_t> { return WorkspaceBytesOf(Prepare(args, num_threads)); });
 }
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
 #include "kernels/kernels.h"
 #include "kindling/runtime.h"
@@ -101,16 +100,6 @@ Status RunJob(const Result<Launch>& launch, const RunOptions& options, MakeJob m
 }
 
 Result<size_t> WorkspaceBytesOf(const Result<Launch>& launch);
-
-// Calls `function` and turns a failed allocation into a Status.
-template <class Function>
-auto GuardAllocation(Function function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "workspace: expected host memory, got none");
-  }
-}
 
 // Fills rows [row_begin, row_end) of a sequence in an fp32 output with one value per row.
 void FillRows(const RowView& view, int64_t batch, const Sequence& sequence, int64_t row_begin,

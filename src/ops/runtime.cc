@@ -1,5 +1,8 @@
 #include "kindling/runtime.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -24,8 +27,11 @@ int64_t GetNumThreads() {
   const int64_t set = g_num_threads.load(std::memory_order_relaxed);
   if (set > 0) return set;
   static const int64_t found = [] {
-    const int64_t count = std::thread::hardware_concurrency();
-    return count < 1 ? int64_t{1} : count > kMaxThreads ? kMaxThreads : count;
+    cpu_set_t allowed;
+    const int64_t count = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                              ? CPU_COUNT(&allowed)
+                              : int64_t{std::thread::hardware_concurrency()};
+    return std::clamp<int64_t>(count, 1, kMaxThreads);
   }();
   return found;
 }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/checked_math.h"
+#include "base/guard.h"
 #include "kindling/operators.h"
 #include "ops/launch.h"
 
@@ -121,7 +122,7 @@ Result<Launch> Prepare(const SoftmaxLseArgs& args, int64_t num_threads) {
 }  // namespace
 
 Status SoftmaxLse(const SoftmaxLseArgs& args, const RunOptions& options) {
-  return GuardAllocation([&]() -> Status {
+  return GuardMemory([&]() -> Status {
     return RunJob(
         Prepare(args, options.num_threads), options,
         [](const Launch& launch, std::byte* workspace) { return LseJob(launch, workspace); });
@@ -129,7 +130,7 @@ Status SoftmaxLse(const SoftmaxLseArgs& args, const RunOptions& options) {
 }
 
 Result<size_t> SoftmaxLseWorkspaceBytes(const SoftmaxLseArgs& args, int64_t num_threads) {
-  return GuardAllocation(
+  return GuardMemory(
       [&]() -> Result<size_t> { return WorkspaceBytesOf(Prepare(args, num_threads)); });
 }
 

@@ -3,8 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <new>
-#include <system_error>
+#include <cfenv>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -58,7 +58,10 @@ struct WorkerPool::Helper {
   ErasedBody body = nullptr;
   void* context = nullptr;
   Worker worker;
+  std::fenv_t environment;
 };
+
+WorkerPool::WorkerPool() { buffers_.reserve(kKeptBuffers); }
 
 WorkerPool& WorkerPool::Instance() {
   if (WorkerPool* pool = g_pool.load(std::memory_order_acquire)) return *pool;
@@ -75,6 +78,7 @@ WorkerPool& WorkerPool::Instance() {
 void WorkerPool::HelperLoop(Helper* helper) {
   for (uint32_t call = 1;; ++call) {
     WaitUntilReached(helper->started, call);
+    std::fesetenv(&helper->environment);
     helper->body(helper->context, helper->worker);
     helper->finished.store(call, std::memory_order_release);
     helper->finished.notify_all();
@@ -91,14 +95,15 @@ std::vector<WorkerPool::Helper*> WorkerPool::TakeHelpers(int64_t count) {
       idle_.pop_back();
       continue;
     }
-    auto helper = std::make_unique<Helper>();
-    idle_.reserve(idle_.size() + helpers.size() + 1);  // so that giving back cannot fail
     try {
+      idle_.reserve(num_helpers_ + 1);  // so that giving back cannot fail
+      auto helper = std::make_unique<Helper>();
       std::thread(HelperLoop, helper.get()).detach();
-    } catch (const std::system_error&) {
-      break;  // fewer workers compute the same results
+      helpers.push_back(helper.release());
+      ++num_helpers_;
+    } catch (const std::exception&) {
+      break;  // no thread or no memory: fewer workers compute the same results
     }
-    helpers.push_back(helper.release());
   }
   return helpers;
 }
@@ -115,7 +120,10 @@ void WorkerPool::RunErased(int64_t num_workers, ErasedBody body, void* context) 
   worker.num_workers = 1 + static_cast<int64_t>(helpers.size());
   Barrier barrier(worker.num_workers);
   worker.barrier = &barrier;
+  std::fenv_t environment;
+  if (!helpers.empty()) std::fegetenv(&environment);
   for (Helper* helper : helpers) {
+    helper->environment = environment;
     helper->body = body;
     helper->context = context;
     helper->worker = worker;
@@ -148,7 +156,6 @@ AlignedBuffer WorkerPool::TakeBuffer(size_t bytes) {
 void WorkerPool::GiveBack(AlignedBuffer buffer) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (buffers_.size() < kKeptBuffers) {
-    buffers_.reserve(kKeptBuffers);
     buffers_.push_back(std::move(buffer));
     return;
   }

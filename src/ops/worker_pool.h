@@ -42,9 +42,11 @@ struct Worker {
 
 // A pool that grows to what calls ask for. A call takes idle threads for its whole length, the
 // caller being worker 0, so concurrent callers never wait for each other and a call may be made
-// from inside another. Safe with fork: the child starts with an empty pool.
+// from inside another. Workers compute in
+// the caller's floating-point environment. Safe with fork: the child starts with an empty pool.
 class WorkerPool {
  public:
+  WorkerPool();
   static WorkerPool& Instance();
 
   // Calls body(worker) on `num_workers` workers, or on fewer if the host gives no more threads, and
@@ -75,6 +77,7 @@ class WorkerPool {
   static void HelperLoop(Helper* helper);
 
   std::mutex mutex_;
+  size_t num_helpers_ = 0;              // guarded by mutex_; all there are
   std::vector<Helper*> idle_;           // guarded by mutex_
   std::vector<AlignedBuffer> buffers_;  // guarded by mutex_
 };

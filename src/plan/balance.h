@@ -13,7 +13,7 @@
 
 namespace kindling {
 
-// The law with the smallest makespan for `num_cores` cores; the simplest that comes within 1/1024
+// The law with the smallest makespan for `num_cores` cores; the simplest that comes within 1/512
 // of the lower bound is good enough. Requires: costs.Fits the batch, num_cores >= 1.
 DealingLaw ChooseLaw(const BatchLengths& batch, int64_t num_cores, const CostModel& costs);
 

@@ -3,8 +3,8 @@
 #include "kindling/metadata.h"
 
 #include <cstring>
-#include <new>
 
+#include "base/guard.h"
 #include "base/message.h"
 #include "plan/balance.h"
 #include "plan/cost_model.h"
@@ -29,17 +29,18 @@ void Balance(const Lengths& lengths, const LengthTotals& totals, int64_t num_cor
   record.row_overhead = static_cast<int32_t>(costs.row_overhead);
 }
 
-Result<Metadata> GenMetadata(const Lengths& lengths, const MetadataArgs& args) try {
+Result<Metadata> GenMetadata(const Lengths& lengths, const MetadataArgs& args) {
   const Result<LengthTotals> schedule = CheckLengthValues(lengths);
   if (!schedule.ok()) return schedule.status();
   Metadata record =
       SplitRows(schedule.value().num_rows, args.num_cores, schedule.value().max_num_keys);
   if (args.policy == PlanPolicy::kBalanced) {
-    Balance(lengths, schedule.value(), args.num_cores, record);
+    KINDLING_RETURN_IF_ERROR(GuardMemory([&]() -> Status {
+      Balance(lengths, schedule.value(), args.num_cores, record);
+      return Status();
+    }));
   }
   return record;
-} catch (const std::bad_alloc&) {
-  return Status(StatusCode::kOutOfMemory, "policy: expected host memory for a plan, got none");
 }
 
 // Writes the words of `record` to a dense or strided int32 vector.

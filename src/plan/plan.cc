@@ -1,12 +1,12 @@
 // Reads a plan back from its record.
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/guard.h"
 #include "base/message.h"
 #include "kindling/metadata.h"
 #include "plan/balance.h"
@@ -77,22 +77,22 @@ void DealByRank(Plan::Impl& plan) {
 
 }  // namespace
 
-Result<Plan> Plan::Decode(const Metadata& metadata, const Problem& problem) try {
+Result<Plan> Plan::Decode(const Metadata& metadata, const Problem& problem) {
   KINDLING_RETURN_IF_ERROR(ValidateMetadata(metadata, problem));
-  auto impl = std::make_shared<Impl>(problem);
-  impl->num_rows = problem.num_rows();
-  impl->used_cores = metadata.used_core_num;
-  if (impl->num_rows > 0) {
-    impl->num_cores = (impl->num_rows + metadata.remain_core_num) / metadata.former_core_size;
-  }
-  if (metadata.extension_tag != 0) {
-    impl->law = static_cast<DealingLaw>(metadata.law);
-    impl->costs = CostModel{metadata.pair_cost, metadata.row_overhead};
-  }
-  if (impl->law != DealingLaw::kCyclic && impl->num_rows > 0) DealByRank(*impl);
-  return Plan(std::move(impl));
-} catch (const std::bad_alloc&) {
-  return Status(StatusCode::kOutOfMemory, "metadata: expected host memory for a plan, got none");
+  return GuardMemory([&]() -> Result<Plan> {
+    auto impl = std::make_shared<Impl>(problem);
+    impl->num_rows = problem.num_rows();
+    impl->used_cores = metadata.used_core_num;
+    if (impl->num_rows > 0) {
+      impl->num_cores = (impl->num_rows + metadata.remain_core_num) / metadata.former_core_size;
+    }
+    if (metadata.extension_tag != 0) {
+      impl->law = static_cast<DealingLaw>(metadata.law);
+      impl->costs = CostModel{metadata.pair_cost, metadata.row_overhead};
+    }
+    if (impl->law != DealingLaw::kCyclic && impl->num_rows > 0) DealByRank(*impl);
+    return Plan(std::move(impl));
+  });
 }
 
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}

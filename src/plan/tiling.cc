@@ -18,9 +18,13 @@ int64_t FindOwner(const std::vector<int64_t>& begins, int64_t index) {
 Tiling::Tiling(Problem problem, const TileShape& shape)
     : problem_(std::move(problem)),
       shape_(shape),
-      block_begin_(problem_.num_batches() + 1),
-      chunk_begin_(problem_.num_batches() + 1),
-      padded_key_begin_(problem_.num_batches() + 1) {
+      block_begin_(1),
+      chunk_begin_(1),
+      padded_key_begin_(1) {
+  if (problem_.num_rows() == 0) return;  // there may be any number of batches then
+  for (std::vector<int64_t>* begins : {&block_begin_, &chunk_begin_, &padded_key_begin_}) {
+    begins->resize(problem_.num_batches() + 1);
+  }
   for (int64_t batch = 0; batch < problem_.num_batches(); ++batch) {
     const Sequence sequence = problem_.sequence(batch);
     const int64_t num_keys = sequence.num_rows > 0 ? sequence.num_keys : 0;

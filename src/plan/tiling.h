@@ -57,7 +57,7 @@ class Tiling {
  private:
   Problem problem_;
   TileShape shape_;
-  // (B+1,) prefix sums.
+  // (B+1,) prefix sums, or a single zero where there are no rows at all.
   std::vector<int64_t> block_begin_, chunk_begin_, padded_key_begin_;
 };
 

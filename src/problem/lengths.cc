@@ -10,7 +10,6 @@ namespace kindling {
 namespace {
 
 constexpr int64_t kMaxHeads = 128;
-constexpr int64_t kMetadataHeadDim = 128;
 constexpr int64_t kMaxCmpRatio = 128;
 
 Status CheckRange(std::string_view name, int64_t value, int64_t low, int64_t high) {

@@ -14,6 +14,9 @@
 
 namespace kindling {
 
+// The only head width of the metadata operator.
+inline constexpr int64_t kMetadataHeadDim = 128;
+
 // A strided int32 vector; size 0 where the tensor is absent.
 struct IntVector {
   const int32_t* data = nullptr;
@@ -27,7 +30,7 @@ struct IntVector {
 // The query or the key side.
 struct SideLengths {
   Layout layout = Layout::kBsnd;
-  IntVector cu_seqlens;           // read in TND only
+  IntVector cu_seqlens;           // values are checked always, used in TND
   IntVector seqused;              // absent: all that is allocated is used
   int64_t dense_length = 0;       // allocated length of every batch in BSND
   std::string_view length_name;   // what messages call dense_length

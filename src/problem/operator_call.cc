@@ -272,6 +272,10 @@ class Checker {
     const Result<kindling::Lengths> lengths =
         DescribeLengths(args_, attributes_, dense_q_, dense_k_, nullptr);
     if (!lengths.ok()) return lengths.status();
+    if (lengths.value().num_batches > kInt32Max) {
+      return InvalidArgument(lengths.value().batch_name, ": expected a batch count <= ", kInt32Max,
+                             ", got ", lengths.value().num_batches);
+    }
     Result<Problem> problem = MakeProblem(lengths.value());
     if (!problem.ok()) return problem;
     const auto check_total = [](const SideLengths& side, int64_t num_tokens) {

@@ -1,11 +1,11 @@
 #include "kindling/problem.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/guard.h"
 #include "base/message.h"
 #include "problem/lengths.h"
 
@@ -60,7 +60,9 @@ struct Problem::Impl {
   }
 };
 
-Result<Problem> MakeProblem(const Lengths& lengths) try {
+namespace {
+
+Result<Problem> CopyLengths(const Lengths& lengths) {
   const Result<LengthTotals> totals = CheckLengthValues(lengths);
   if (!totals.ok()) return totals.status();
   auto impl = std::make_shared<Problem::Impl>();
@@ -85,17 +87,24 @@ Result<Problem> MakeProblem(const Lengths& lengths) try {
     }
   }
   return Problem(std::move(impl));
-} catch (const std::bad_alloc&) {
-  return Status(StatusCode::kOutOfMemory, "lengths: expected memory for a copy, got none");
+}
+
+}  // namespace
+
+Result<Problem> MakeProblem(const Lengths& lengths) {
+  return GuardMemory([&] { return CopyLengths(lengths); });
 }
 
 Problem::Problem(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Result<Problem> Problem::Create(const MetadataArgs& args) {
-  MetadataArgs without_cores = args;
-  without_cores.num_cores = 1;
-  without_cores.num_vector_cores = 1;
-  const Result<Lengths> lengths = DescribeMetadataArgs(without_cores, nullptr);
+  MetadataArgs lengths_only = args;
+  lengths_only.num_heads_q = 1;
+  lengths_only.num_heads_k = 1;
+  lengths_only.head_dim = kMetadataHeadDim;
+  lengths_only.num_cores = 1;
+  lengths_only.num_vector_cores = 1;
+  const Result<Lengths> lengths = DescribeMetadataArgs(lengths_only, nullptr);
   if (!lengths.ok()) return lengths.status();
   return MakeProblem(lengths.value());
 }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <vector>
 
+#include "base/guard.h"
 #include "base/row_view.h"
 #include "kindling/operators.h"
 #include "problem/operator_call.h"
@@ -82,9 +82,10 @@ class Rows {
 double LogSumExp(const std::vector<double>& logits) {
   double max = kMinusInfinity;
   for (double logit : logits) max = std::max(max, logit);
+  const double shift = max == kMinusInfinity ? 0.0 : max;  // exp(-inf) is 0 whatever the shift
   double sum = 0.0;
-  for (double logit : logits) sum += std::exp(logit - max);
-  return max + std::log(sum);
+  for (double logit : logits) sum += std::exp(logit - shift);
+  return shift + std::log(sum);
 }
 
 // sum_{p_j > 0} p_j (ln p_j - I[j] + lse); a NaN in p counts as more than nothing.
@@ -106,15 +107,6 @@ void FillUnused(const Rows& rows, const RowView& view, int64_t num_heads, int64_
     for (int64_t head = 0; head < num_heads; ++head) {
       for (int64_t i = 0; i < num_elements; ++i) rows.Row(view, row, head, i) = value;
     }
-  }
-}
-
-template <class Function>
-Status Guarded(Function function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "reference: expected host memory, got none");
   }
 }
 
@@ -218,7 +210,7 @@ void DoAttentionL1Norm(const OperatorCall& call, double softmax_scale) {
 }  // namespace
 
 Status SoftmaxLse(const SoftmaxLseArgs& args) {
-  return Guarded([&]() -> Status {
+  return GuardMemory([&]() -> Status {
     const Result<OperatorCall> call = CheckSoftmaxLse(args, Precision::kDouble);
     if (call.ok()) DoSoftmaxLse(call.value());
     return call.status();
@@ -226,7 +218,7 @@ Status SoftmaxLse(const SoftmaxLseArgs& args) {
 }
 
 Status KLLossGrad(const KLLossGradArgs& args) {
-  return Guarded([&]() -> Status {
+  return GuardMemory([&]() -> Status {
     const Result<OperatorCall> call = CheckKLLossGrad(args, Precision::kDouble);
     if (call.ok()) DoKLLossGrad(call.value());
     return call.status();
@@ -234,7 +226,7 @@ Status KLLossGrad(const KLLossGradArgs& args) {
 }
 
 Status AttentionL1Norm(const AttentionL1NormArgs& args) {
-  return Guarded([&]() -> Status {
+  return GuardMemory([&]() -> Status {
     const Result<OperatorCall> call = CheckAttentionL1Norm(args, Precision::kDouble);
     if (call.ok()) DoAttentionL1Norm(call.value(), args.softmax_scale);
     return call.status();
