@@ -149,6 +149,9 @@ class KINDLING_API Plan {
   int64_t CoreOfRow(int64_t row) const;
   // Modelled cost of a row, in units of one visible key. Requires: as CoreOfRow.
   int64_t CostOfRow(int64_t row) const;
+  // Modelled cost of all rows of a core, for each core that has rows: used_core_num values.
+  // Errors: kOutOfMemory; kInvalidArgument where the sum of the costs does not fit into 64 bits.
+  Result<std::vector<int64_t>> CostOfCores() const;
 
   struct Impl;  // src/plan
   explicit Plan(std::shared_ptr<const Impl> impl);

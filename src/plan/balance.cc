@@ -9,7 +9,17 @@ int64_t Largest(const std::vector<int64_t>& loads) {
   return *std::max_element(loads.begin(), loads.end());
 }
 
-int64_t CyclicMakespan(const BatchLengths& batch, int64_t num_cores, const CostModel& costs) {
+// No plan is faster than this: the mean load, or the heaviest row.
+int64_t LowerBound(const std::vector<KeyCountRange>& sorted_rows, int64_t num_cores,
+                   const CostModel& costs) {
+  return std::max(CeilDiv(TotalCost(sorted_rows, costs), num_cores),
+                  costs.OfRow(sorted_rows.front().high));
+}
+
+}  // namespace
+
+std::vector<int64_t> CyclicLoads(const BatchLengths& batch, int64_t num_cores,
+                                 const CostModel& costs) {
   std::vector<int64_t> loads(num_cores, 0);
   int64_t everywhere = 0;  // what every core has besides
   int64_t core = 0;        // whose turn it is
@@ -31,11 +41,12 @@ int64_t CyclicMakespan(const BatchLengths& batch, int64_t num_cores, const CostM
       }
     }
   }
-  return everywhere + Largest(loads);
+  for (int64_t& load : loads) load += everywhere;
+  return loads;
 }
 
-int64_t SnakeMakespan(const std::vector<KeyCountRange>& sorted_rows, int64_t num_cores,
-                      const CostModel& costs) {
+std::vector<int64_t> SnakeLoads(const std::vector<KeyCountRange>& sorted_rows, int64_t num_cores,
+                                const CostModel& costs) {
   std::vector<int64_t> loads(num_cores, 0);
   int64_t core = 0;
   int64_t step = 1;
@@ -54,26 +65,17 @@ int64_t SnakeMakespan(const std::vector<KeyCountRange>& sorted_rows, int64_t num
       }
     }
   }
-  return Largest(loads);
+  return loads;
 }
-
-// No plan is faster than this: the mean load, or the heaviest row.
-int64_t LowerBound(const std::vector<KeyCountRange>& sorted_rows, int64_t num_cores,
-                   const CostModel& costs) {
-  return std::max(CeilDiv(TotalCost(sorted_rows, costs), num_cores),
-                  costs.OfRow(sorted_rows.front().high));
-}
-
-}  // namespace
 
 DealingLaw ChooseLaw(const BatchLengths& batch, int64_t num_cores, const CostModel& costs) {
   if (batch.num_rows <= num_cores) return DealingLaw::kCyclic;  // a core each
   const std::vector<KeyCountRange> sorted_rows = SortedKeyCounts(batch);
   const int64_t bound = LowerBound(sorted_rows, num_cores, costs);
   const int64_t good_enough = bound + bound / 512;
-  const int64_t cyclic = CyclicMakespan(batch, num_cores, costs);
+  const int64_t cyclic = Largest(CyclicLoads(batch, num_cores, costs));
   if (cyclic <= good_enough) return DealingLaw::kCyclic;
-  const int64_t snake = SnakeMakespan(sorted_rows, num_cores, costs);
+  const int64_t snake = Largest(SnakeLoads(sorted_rows, num_cores, costs));
   if (snake <= good_enough) return DealingLaw::kSnake;
   const int64_t levelled = Largest(DealLevelled(sorted_rows, batch.num_rows, num_cores, costs,
                                                 [](int64_t, int64_t, int64_t) {}));

@@ -17,6 +17,13 @@ namespace kindling {
 // of the lower bound is good enough. Requires: costs.Fits the batch, num_cores >= 1.
 DealingLaw ChooseLaw(const BatchLengths& batch, int64_t num_cores, const CostModel& costs);
 
+// The load of every core under DealingLaw::kCyclic and ::kSnake, O(T + B) time at most.
+// Requires: as ChooseLaw.
+std::vector<int64_t> CyclicLoads(const BatchLengths& batch, int64_t num_cores,
+                                 const CostModel& costs);
+std::vector<int64_t> SnakeLoads(const std::vector<KeyCountRange>& sorted_rows, int64_t num_cores,
+                                const CostModel& costs);
+
 // Core of a rank under DealingLaw::kSnake.
 constexpr int64_t SnakeCore(int64_t rank, int64_t num_cores) {
   const int64_t place = rank % num_cores;

@@ -118,6 +118,27 @@ int64_t Plan::CostOfRow(int64_t row) const {
   return impl_->costs.OfRow(impl_->problem.Locate(row).num_visible_keys);
 }
 
+Result<std::vector<int64_t>> Plan::CostOfCores() const {
+  using Costs = std::vector<int64_t>;
+  if (!impl_->costs.Fits(impl_->num_rows, impl_->problem.max_num_keys())) {
+    return InvalidArgument("metadata: expected costs whose sum is below 2^63, got more");
+  }
+  if (impl_->num_rows == 0) return Costs();
+  return GuardMemory([&]() -> Result<Costs> {
+    const BatchLengths batch = GatherLengths(impl_->problem);
+    switch (impl_->law) {
+      case DealingLaw::kCyclic:
+        return CyclicLoads(batch, impl_->used_cores, impl_->costs);
+      case DealingLaw::kSnake:
+        return SnakeLoads(SortedKeyCounts(batch), impl_->used_cores, impl_->costs);
+      case DealingLaw::kLevelled:
+        break;
+    }
+    return DealLevelled(SortedKeyCounts(batch), impl_->num_rows, impl_->used_cores, impl_->costs,
+                        [](int64_t, int64_t, int64_t) {});
+  });
+}
+
 Result<CoreRows> RowsOfCore(const Metadata& metadata, const Problem& problem, int64_t core) {
   const Result<Plan> plan = Plan::Decode(metadata, problem);
   if (!plan.ok()) return plan.status();
