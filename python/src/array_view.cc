@@ -1,0 +1,327 @@
+#include "array_view.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+
+#include "arguments.h"
+
+namespace kindling::python {
+namespace {
+
+constexpr int32_t kDlpackCpu = 1;
+
+int64_t ItemBytes(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kInt32:
+      return 4;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return 2;
+    case DType::kFloat64:
+      return 8;
+    case DType::kOther:
+      break;
+  }
+  return 1;
+}
+
+// A module that somebody has imported, or an invalid object.
+nb::object ImportedModule(const char* name) {
+  const nb::object key = nb::steal(PyUnicode_InternFromString(name));
+  nb::object module = nb::steal(PyImport_GetModule(key.ptr()));
+  if (!module.is_valid()) PyErr_Clear();
+  return module;
+}
+
+// The class numpy.ndarray, or null while nobody has imported NumPy: the package does so only where
+// it makes an array. Kept for the life of the process, as NumPy itself is.
+nb::handle NumpyArrayType() {
+  static std::atomic<PyObject*> kept{nullptr};
+  if (PyObject* type = kept.load(std::memory_order_acquire)) return type;
+  const nb::object numpy = ImportedModule("numpy");
+  if (!numpy.is_valid() || !nb::hasattr(numpy, "ndarray")) return nb::handle();
+  PyObject* type = nb::object(numpy.attr("ndarray")).release().ptr();
+  kept.store(type, std::memory_order_release);
+  return type;
+}
+
+bool IsInstance(nb::handle object, nb::handle type) {
+  if (!type.is_valid()) return false;
+  if (object.type().is(type)) return true;
+  const int answer = PyObject_IsInstance(object.ptr(), type.ptr());
+  if (answer < 0) PyErr_Clear();
+  return answer > 0;
+}
+
+bool IsTrue(const nb::object& object) { return PyObject_IsTrue(object.ptr()) > 0; }
+
+// Element type of a buffer format of one character; kOther for everything else.
+DType BufferDtype(std::string_view format, int64_t item_bytes) {
+  if (format.size() != 1) return DType::kOther;
+  switch (format[0]) {
+    case 'f':
+      return DType::kFloat32;
+    case 'e':
+      return DType::kFloat16;
+    case 'd':
+      return DType::kFloat64;
+    case 'i':
+    case 'l':
+      return item_bytes == 4 ? DType::kInt32 : DType::kOther;
+    default:
+      return DType::kOther;
+  }
+}
+
+DType TorchDtype(nb::handle torch, nb::handle dtype) {
+  if (dtype.is(torch.attr("float32"))) return DType::kFloat32;
+  if (dtype.is(torch.attr("int32"))) return DType::kInt32;
+  if (dtype.is(torch.attr("bfloat16"))) return DType::kBFloat16;
+  if (dtype.is(torch.attr("float16"))) return DType::kFloat16;
+  if (dtype.is(torch.attr("float64"))) return DType::kFloat64;
+  return DType::kOther;
+}
+
+DType DlpackDtype(nb::dlpack::dtype dtype) {
+  using Code = nb::dlpack::dtype_code;
+  if (dtype.lanes != 1) return DType::kOther;
+  switch (static_cast<Code>(dtype.code)) {
+    case Code::Float:
+      if (dtype.bits == 16) return DType::kFloat16;
+      if (dtype.bits == 32) return DType::kFloat32;
+      if (dtype.bits == 64) return DType::kFloat64;
+      return DType::kOther;
+    case Code::Bfloat:
+      return dtype.bits == 16 ? DType::kBFloat16 : DType::kOther;
+    case Code::Int:
+      return dtype.bits == 32 ? DType::kInt32 : DType::kOther;
+    default:
+      return DType::kOther;
+  }
+}
+
+// The device type that `object` reports; the CPU's where it reports none.
+int64_t DlpackDevice(nb::handle object) {
+  if (!nb::hasattr(object, "__dlpack_device__")) return kDlpackCpu;
+  const nb::object type = object.attr("__dlpack_device__")()[0];
+  return nb::cast<int64_t>(nb::object(type.attr("__index__")()));
+}
+
+}  // namespace
+
+nb::object ImportedTorch() {
+  nb::object torch = ImportedModule("torch");
+  // A module that is still being imported may lack its classes.
+  if (torch.is_valid() && !nb::hasattr(torch, "Tensor")) torch.reset();
+  return torch;
+}
+
+ArrayView::~ArrayView() {
+  if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
+}
+
+Tensor ArrayView::writable_tensor() const {
+  if (rank_ >= 0 && access_ != Access::kWrite) {
+    Fail(PyExc_ValueError, "a view made for writing, got one made for reading");
+  }
+  return Tensor(data_, dtype_, rank_, shape_, strides_);
+}
+
+void ArrayView::Fail(PyObject* type, const std::string& rest) const {
+  Raise(type, name_ + ": expected " + rest);
+}
+
+void ArrayView::Acquire(nb::handle object, const char* name, Access access, const char* expected) {
+  if (object.is_none()) return;
+  name_ = name;
+  access_ = access;
+  expected_ = expected;
+  object_ = nb::borrow(object);
+  if (IsInstance(object, NumpyArrayType())) {
+    kind_ = ArrayKind::kNumpy;
+    AcquireBuffer(object, access);
+  } else if (const nb::object torch = ImportedTorch();
+             torch.is_valid() && IsInstance(object, torch.attr("Tensor"))) {
+    kind_ = ArrayKind::kTorch;
+    AcquireTorch(torch, object, access);
+  } else if (nb::hasattr(object.type(), "__dlpack__")) {
+    kind_ = ArrayKind::kDlpack;
+    AcquireDlpack(object, access);
+  } else if (PyObject_CheckBuffer(object.ptr())) {
+    kind_ = ArrayKind::kNumpy;
+    AcquireBuffer(object, access);
+  } else {
+    Fail(PyExc_TypeError, std::string(expected) + ", got " + TypeName(object));
+  }
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data_);
+  if (address % static_cast<uintptr_t>(ItemBytes(dtype_)) != 0 && tensor().has_elements()) {
+    Fail(PyExc_ValueError, "memory aligned to whole elements, got an address that is not");
+  }
+}
+
+void ArrayView::AcquireBuffer(nb::handle object, Access access) {
+  bool is_bfloat16 = false;
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_RECORDS_RO) != 0) {
+    // NumPy exports only its own dtypes; of the others, bfloat16 is ours to know.
+    PyErr_Clear();
+    buffer_.obj = nullptr;
+    const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+    is_bfloat16 = Text(nb::getattr(dtype, "name", nb::none())) == "bfloat16";
+    if (!is_bfloat16) {
+      Fail(PyExc_TypeError,
+           std::string(expected_) + ", got " + TypeName(object) + " of dtype " + Text(dtype));
+    }
+    object_ = object.attr("view")("uint16");
+    if (PyObject_GetBuffer(object_.ptr(), &buffer_, PyBUF_RECORDS_RO) != 0) {
+      buffer_.obj = nullptr;
+      throw nb::python_error();
+    }
+  }
+  if (access == Access::kWrite && buffer_.readonly) {
+    Fail(PyExc_ValueError, "a writable array, got a read-only one");
+  }
+  std::string_view format = buffer_.format != nullptr ? buffer_.format : "B";
+  const int64_t item_bytes = buffer_.itemsize;
+  if (item_bytes > 1 && (format.starts_with('>') || format.starts_with('!'))) {
+    Fail(PyExc_TypeError, "an array in the machine's byte order, got dtype " + DtypeName());
+  }
+  if (format.starts_with('<') || format.starts_with('@') || format.starts_with('=')) {
+    format.remove_prefix(1);
+  }
+  dtype_ = is_bfloat16 ? DType::kBFloat16 : BufferDtype(format, item_bytes);
+  data_ = buffer_.buf;
+
+  int64_t shape[kMaxRank] = {};
+  int64_t strides[kMaxRank] = {};
+  for (int axis = 0; axis < buffer_.ndim && axis < kMaxRank; ++axis) {
+    shape[axis] = buffer_.shape[axis];
+    const int64_t stride_bytes = buffer_.strides[axis];
+    if (dtype_ != DType::kOther && shape[axis] > 1 && stride_bytes % item_bytes != 0) {
+      Fail(PyExc_ValueError, "strides of whole elements (" + std::to_string(item_bytes) +
+                                 " bytes), got " + std::to_string(stride_bytes) +
+                                 " bytes along axis " + std::to_string(axis));
+    }
+    strides[axis] = item_bytes > 0 ? stride_bytes / item_bytes : 0;
+  }
+  SetExtents(buffer_.ndim, shape, strides);
+}
+
+void ArrayView::AcquireTorch(nb::handle torch, nb::handle object, Access access) {
+  try {
+    nb::object tensor = nb::borrow(object);
+    if (!IsTrue(tensor.attr("is_cpu"))) {
+      Fail(PyExc_ValueError, "a tensor on the CPU, got one on " + Text(tensor.attr("device")));
+    }
+    if (!tensor.attr("layout").is(torch.attr("strided")) || IsTrue(tensor.attr("is_nested"))) {
+      Fail(PyExc_TypeError, "a strided tensor, got layout " + Text(tensor.attr("layout")));
+    }
+    if (access == Access::kWrite && IsTrue(tensor.attr("requires_grad"))) {
+      Fail(PyExc_ValueError, "a tensor to write that does not require grad, got one that does");
+    }
+    if (IsTrue(tensor.attr("is_neg")())) {  // a lazy negation: the memory holds other numbers
+      if (access == Access::kWrite) Fail(PyExc_ValueError, "a tensor without a pending negation");
+      tensor = tensor.attr("resolve_neg")();
+      object_ = tensor;
+    }
+    dtype_ = TorchDtype(torch, tensor.attr("dtype"));
+    const auto sizes = nb::cast<nb::tuple>(tensor.attr("shape"));
+    const auto steps = nb::cast<nb::tuple>(tensor.attr("stride")());
+    int64_t shape[kMaxRank] = {};
+    int64_t strides[kMaxRank] = {};
+    for (size_t axis = 0; axis < sizes.size() && axis < kMaxRank; ++axis) {
+      shape[axis] = nb::cast<int64_t>(sizes[axis]);
+      strides[axis] = nb::cast<int64_t>(steps[axis]);
+    }
+    SetExtents(static_cast<int64_t>(sizes.size()), shape, strides);
+    // Functional tensors have no address, fake ones the null address.
+    data_ = reinterpret_cast<void*>(nb::cast<uintptr_t>(tensor.attr("data_ptr")()));
+    if (data_ == nullptr && this->tensor().has_elements()) {
+      Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object));
+    }
+  } catch (nb::python_error& error) {
+    const std::string reason = Text(error.value());
+    if (!error.matches(PyExc_Exception) || reason.starts_with(name_ + ": ")) throw;
+    Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object) + ": " + reason);
+  } catch (const nb::cast_error&) {
+    Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object));
+  }
+}
+
+void ArrayView::AcquireDlpack(nb::handle object, Access access) {
+  int64_t device = kDlpackCpu;
+  bool is_read_only = false;
+  std::string reason = "it gives no capsule";
+  try {
+    device = DlpackDevice(object);
+    if (device == kDlpackCpu) {
+      nb::ndarray<> writable;
+      if (access == Access::kWrite && nb::try_cast(object, writable, false)) {
+        dlpack_ = nb::ndarray<nb::ro>(writable);
+      } else if (nb::try_cast(object, dlpack_, false)) {
+        is_read_only = access == Access::kWrite;
+      } else {
+        object.attr("__dlpack__")();  // raises what nanobind does not pass on
+      }
+    }
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    reason = Text(error.value());
+  } catch (const nb::cast_error&) {
+    reason = "its __dlpack_device__ is malformed";
+  }
+  if (device != kDlpackCpu) {
+    Fail(PyExc_ValueError,
+         "memory of the CPU (DLPack device type 1), got device type " + std::to_string(device));
+  }
+  if (!dlpack_.is_valid()) {
+    Fail(PyExc_TypeError, std::string(expected_) + ", got " + TypeName(object) + ": " + reason);
+  }
+  if (is_read_only) Fail(PyExc_ValueError, "a writable array, got a read-only one");
+  dtype_ = DlpackDtype(dlpack_.dtype());
+  data_ = const_cast<void*>(dlpack_.data());
+  SetExtents(static_cast<int64_t>(dlpack_.ndim()), dlpack_.shape_ptr(), dlpack_.stride_ptr());
+}
+
+// Strides along axes that hold at most one element are arbitrary in Python; here they become those
+// of a dense array, so that density is a question of strides alone.
+void ArrayView::SetExtents(int64_t rank, const int64_t* shape, const int64_t* strides) {
+  rank_ = static_cast<int32_t>(rank);
+  const int32_t num_axes = std::min(rank_, kMaxRank);
+  bool is_empty = false;
+  for (int32_t axis = 0; axis < num_axes; ++axis) is_empty |= shape[axis] == 0;
+  uint64_t dense = 1;
+  for (int32_t axis = num_axes - 1; axis >= 0; --axis) {
+    shape_[axis] = shape[axis];
+    strides_[axis] = is_empty || shape[axis] == 1 ? static_cast<int64_t>(dense) : strides[axis];
+    dense *= static_cast<uint64_t>(shape[axis]);
+  }
+}
+
+std::string ArrayView::DtypeName() const {
+  switch (dtype_) {
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kInt32:
+      return "int32";
+    case DType::kOther:
+      break;
+  }
+  std::string text = "another dtype";
+  if (object_.is_valid() && nb::hasattr(object_, "dtype")) {
+    text = Text(object_.attr("dtype"));
+  } else if (buffer_.obj != nullptr && buffer_.format != nullptr) {
+    text = std::string("buffer format '") + buffer_.format + "'";
+  }
+  if (text.starts_with("torch.")) text.erase(0, 6);
+  return text;
+}
+
+}  // namespace kindling::python

@@ -1,0 +1,16 @@
+// kindling._core: the library's calls on Python arrays. The package `kindling` is its only user.
+#include <nanobind/nanobind.h>
+
+#include "call.h"
+#include "kindling/version.h"
+
+#define KINDLING_STRING_(x) #x
+#define KINDLING_STRING(x) KINDLING_STRING_(x)
+
+NB_MODULE(_core, module) {
+  module.attr("__version__") = KINDLING_STRING(KINDLING_VERSION_MAJOR) "." KINDLING_STRING(
+      KINDLING_VERSION_MINOR) "." KINDLING_STRING(KINDLING_VERSION_PATCH);
+  kindling::python::BindRuntime(module);
+  kindling::python::BindMetadata(module);
+  kindling::python::BindOperators(module);
+}
