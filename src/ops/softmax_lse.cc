@@ -86,7 +86,9 @@ class LseJob {
       const int64_t position = block.row_begin + row;
       FillRows(call_.lse_out, block.batch, block.sequence, position, position + 1,
                sees_keys ? static_cast<float>(lse) : kMinusInfinity);
-      const double loss = state.relative_entropy + state.teacher_sum * lse;
+      // No teacher, no loss: an infinite lse must not make it a NaN.
+      const double loss =
+          state.relative_entropy + (state.teacher_sum == 0.0 ? 0.0 : state.teacher_sum * lse);
       FillRows(call_.loss_rows, block.batch, block.sequence, position, position + 1,
                sees_keys ? static_cast<float>(loss) : 0.0f);
     }

@@ -154,10 +154,11 @@ SideTotals SumUsed(const SideLengths& side, int64_t num_batches) {
   return totals;
 }
 
-// (33).
-Status CheckLongest(const SideLengths& side, int64_t longest) {
-  if (longest <= kInt32Max) return Status();
-  return InvalidArgument(side.length_name, ": expected a length <= ", kInt32Max, ", got ", longest);
+// (33). Used lengths are no longer, and those of TND fit by their type.
+Status CheckAllocated(const SideLengths& side) {
+  if (side.layout == Layout::kTnd || side.dense_length <= kInt32Max) return Status();
+  return InvalidArgument(side.length_name, ": expected a length <= ", kInt32Max, ", got ",
+                         side.dense_length);
 }
 
 }  // namespace
@@ -306,8 +307,8 @@ Result<LengthTotals> CheckLengthValues(const Lengths& lengths) {
   }
   const SideTotals rows = SumUsed(lengths.q, lengths.num_batches);
   const SideTotals keys = SumUsed(lengths.k, lengths.num_batches);
-  KINDLING_RETURN_IF_ERROR(CheckLongest(lengths.q, rows.max));
-  KINDLING_RETURN_IF_ERROR(CheckLongest(lengths.k, keys.max));
+  KINDLING_RETURN_IF_ERROR(CheckAllocated(lengths.q));
+  KINDLING_RETURN_IF_ERROR(CheckAllocated(lengths.k));
   if (rows.sum > kInt32Max) {
     return InvalidArgument(
         lengths.q.seqused.present() ? lengths.q.seqused_name : lengths.batch_name,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <new>
 #include <string>
 #include <string_view>
@@ -272,6 +273,8 @@ class Checker {
     const Result<kindling::Lengths> lengths =
         DescribeLengths(args_, attributes_, dense_q_, dense_k_, nullptr);
     if (!lengths.ok()) return lengths.status();
+    KINDLING_RETURN_IF_ERROR(CheckDenseBatch(lengths.value().q, dense_q_));
+    KINDLING_RETURN_IF_ERROR(CheckDenseBatch(lengths.value().k, dense_k_));
     if (lengths.value().num_batches > kInt32Max) {
       return InvalidArgument(lengths.value().batch_name, ": expected a batch count <= ", kInt32Max,
                              ", got ", lengths.value().num_batches);
@@ -287,6 +290,16 @@ class Checker {
     KINDLING_RETURN_IF_ERROR(check_total(lengths.value().q, dense_q_.length));
     KINDLING_RETURN_IF_ERROR(check_total(lengths.value().k, dense_k_.length));
     return problem;
+  }
+
+  // In BSND the batch dim is the batch count, whatever seqused says.
+  static Status CheckDenseBatch(const SideLengths& side, const DenseSide& dense) {
+    if (side.layout != Layout::kBsnd || !side.seqused.present() ||
+        side.seqused.size == dense.num_batches) {
+      return Status();
+    }
+    return InvalidArgument(side.seqused_name, ": expected length ", dense.num_batches, " = ",
+                           dense.batch_name, ", got ", side.seqused.size);
   }
 
   // The last dim of p: S2 if both layouts are BSND, else at least the largest visible key count.
@@ -345,10 +358,11 @@ int64_t LastDim(const ConstTensor& tensor) { return tensor.shape[tensor.rank - 1
 // An output that the caller wants. Optional inputs are asked for has_elements() instead.
 bool Given(const ConstTensor& output) { return output.rank >= 0; }
 
-Status CheckGradDType(std::string_view name, DType input, DType got) {
-  if (got == input || got == DType::kFloat32) return Status();
-  return InvalidDtype(name, ": expected dtype ", DTypeName(input), " or float32, got ",
-                      DTypeName(got));
+// dq in q's dtype or fp32; dk must then be like dq.
+Status CheckGradDType(const Tensor& dq, DType input) {
+  if (!Given(dq) || dq.dtype == input || dq.dtype == DType::kFloat32) return Status();
+  return InvalidDtype("dq: expected dtype ", DTypeName(input),
+                      input == DType::kFloat32 ? "" : " or float32", ", got ", DTypeName(dq.dtype));
 }
 
 }  // namespace
@@ -404,8 +418,7 @@ Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision preci
   KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), problem.value()));
 
   if (precision == Precision::kNative) {
-    KINDLING_RETURN_IF_ERROR(CheckGradDType("dq", args.q.dtype, args.dq.dtype));
-    KINDLING_RETURN_IF_ERROR(CheckGradDType("dk", args.q.dtype, args.dk.dtype));
+    KINDLING_RETURN_IF_ERROR(CheckGradDType(args.dq, args.q.dtype));
   }
   const DType grad = precision == Precision::kNative ? args.dq.dtype : DType::kFloat64;
   KINDLING_RETURN_IF_ERROR(checker.Output("dq", args.dq, args.q, "q", grad));
@@ -463,8 +476,8 @@ Result<TeacherCheck> CheckTeacherInputs(const AttentionL1NormArgs& args, Precisi
   if (args.lse.has_elements()) {
     KINDLING_RETURN_IF_ERROR(checker.PerRowAndHead("lse", args.lse));
   }
-  if (!std::isfinite(args.softmax_scale)) {
-    return InvalidArgument("softmax_scale: expected a finite number, got ",
+  if (!(std::fabs(args.softmax_scale) <= std::numeric_limits<float>::max())) {
+    return InvalidArgument("softmax_scale: expected a finite fp32 number, got ",
                            std::to_string(args.softmax_scale));
   }
   Result<Problem> problem = checker.Lengths();
