@@ -143,6 +143,9 @@ class KINDLING_API Plan {
   DealingLaw law() const;
   int64_t num_rows() const;
   int64_t num_cores() const;  // slots that the record was made for
+  // The cost model that the record was made with, the library's own where it names none.
+  int64_t pair_cost() const;
+  int64_t row_overhead() const;
   // Rows of a core; none for cores that the plan leaves idle. Requires: core >= 0.
   CoreRows RowsOfCore(int64_t core) const;
   // Requires: 0 <= row < num_rows().

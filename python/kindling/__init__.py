@@ -2,6 +2,7 @@
 
 =======================================  =========================================================
 :func:`~kindling.make_metadata`          lengths to a plan, 64 integers
+:class:`~kindling.Plan`                  such a plan read back: rows, cores, costs
 :func:`~kindling.attention_l1_norm`      main attention to the teacher p
 :func:`~kindling.softmax_lse`            indexer q, k, w to its log-sum-exp, and the loss given p
 :func:`~kindling.kl_loss_grad`           q, k, w, p, lse to gradients, softmax and loss
@@ -19,6 +20,15 @@ Environment, read once at import: ``KINDLING_NUM_THREADS`` is what ``set_num_thr
 from kindling import reference
 from kindling._core import __version__
 from kindling._operators import attention_l1_norm, kl_loss_grad, make_metadata, softmax_lse
+from kindling._plan import (
+    ArgumentDescription,
+    Plan,
+    RowCoordinates,
+    SocProfile,
+    describe_metadata,
+    soc_profile,
+    validate_metadata,
+)
 from kindling._run import KLLossGrad
 from kindling._runtime import (
     CpuInfo,
@@ -30,18 +40,25 @@ from kindling._runtime import (
 )
 
 __all__ = [
+    "ArgumentDescription",
     "CpuInfo",
     "KLLossGrad",
+    "Plan",
+    "RowCoordinates",
+    "SocProfile",
     "__version__",
     "attention_l1_norm",
     "cpu_info",
+    "describe_metadata",
     "get_num_threads",
     "kl_loss_grad",
     "make_metadata",
     "reference",
     "set_isa",
     "set_num_threads",
+    "soc_profile",
     "softmax_lse",
+    "validate_metadata",
 ]
 
 apply_environment()

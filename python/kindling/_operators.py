@@ -26,13 +26,16 @@ def make_metadata(
     mask_mode: int = 0,
     cmp_ratio: int = 1,
     num_cores: int | None = None,
+    policy: str = "rows",
+    soc_version: str | None = None,
     out: Any = None,
 ) -> Any:
     """Split the rows of a ragged batch over cores, as a record of 64 integers.
 
     Words 0 to 5 are the number of rows, the rows of each of the first cores, the rows of each
     remaining core, how many cores remain, how many cores have rows at all, and the longest used
-    key length; the others are 0. Core ``c`` takes rows ``c``, ``c + used``, ``c + 2 * used``, ...
+    key length; the others are 0 in the compatible plan. Core ``c`` takes rows ``c``, ``c + used``,
+    ``c + 2 * used``, ...
 
     Parameters
     ----------
@@ -59,7 +62,12 @@ def make_metadata(
     cmp_ratio : int
         Tokens per key, 1 to 128.
     num_cores : int or None
-        Slots of the plan; None: :func:`kindling.get_num_threads`.
+        Slots of the plan; None: those of ``soc_version``, else :func:`kindling.get_num_threads`.
+    policy : {"rows", "balanced"}
+        How rows are dealt: by number, the compatible plan; or so that no core has much more to do
+        than the others, which words 6 to 10 then note. See :class:`kindling.Plan`.
+    soc_version : str or None
+        A device name, ``"Ascend950..."`` or ``"Ascend910..."``, that only chooses ``num_cores``.
     out : array or None, shape (64,), int32
         Written and returned instead of a new array; left as it is on failure.
 
@@ -102,6 +110,8 @@ def make_metadata(
         mask_mode,
         cmp_ratio,
         num_cores,
+        policy,
+        soc_version,
         out,
     )
 

@@ -37,6 +37,8 @@ def make_metadata(
     mask_mode: int = 0,
     cmp_ratio: int = 1,
     num_cores: int | None = None,
+    policy: str = "rows",
+    soc_version: str | None = None,
     out: Any = None,
 ) -> Any:
     """:func:`kindling.make_metadata`, for lengths in any integer dtype.
@@ -68,6 +70,8 @@ def make_metadata(
         mask_mode,
         cmp_ratio,
         num_cores,
+        policy,
+        soc_version,
         out,
     )
 

@@ -42,6 +42,7 @@ void DefNullable(nb::module_& module, const char* name, Return (*function)(Argum
 
 void BindMetadata(nb::module_& module);
 void BindOperators(nb::module_& module);
+void BindPlan(nb::module_& module);
 void BindRuntime(nb::module_& module);
 
 }  // namespace kindling::python

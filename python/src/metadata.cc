@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "arguments.h"
 #include "call.h"
@@ -28,12 +30,33 @@ nb::object NewRecord(bool use_torch) {
   return nb::handle(empty)(kMetadataWords, nb::handle(int32));
 }
 
+// num_cores, else the cores of soc_version, else the host's threads. The name is checked in any
+// case.
+int64_t NumCores(nb::handle num_cores, nb::handle soc_version) {
+  int64_t by_default = GetNumThreads();
+  if (!soc_version.is_none()) {
+    const Result<SocProfile> profile = ParseSocVersion(AsText(soc_version, "soc_version"));
+    RaiseIfError(profile.status(), {}, {});
+    by_default = profile.value().num_cores;
+  }
+  return AsInt64Or(num_cores, "num_cores", by_default);
+}
+
+PlanPolicy AsPolicy(nb::handle policy) {
+  const std::string_view text = AsText(policy, "policy");
+  if (text == "rows") return PlanPolicy::kRows;
+  if (text == "balanced") return PlanPolicy::kBalanced;
+  Raise(PyExc_ValueError, "policy: expected \"rows\" or \"balanced\", got " +
+                              (text.data() == nullptr ? "None" : "\"" + std::string(text) + "\""));
+}
+
 nb::object PyMakeMetadata(nb::handle num_heads_q, nb::handle num_heads_k, nb::handle head_dim,
                           nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
                           nb::handle seqused_k, nb::handle cmp_residual_k, nb::handle batch_size,
                           nb::handle max_seqlen_q, nb::handle max_seqlen_k, nb::handle layout_q,
                           nb::handle layout_k, nb::handle mask_mode, nb::handle cmp_ratio,
-                          nb::handle num_cores, nb::handle out) {
+                          nb::handle num_cores, nb::handle policy, nb::handle soc_version,
+                          nb::handle out) {
   MetadataArgs args;
   args.num_heads_q = AsInt64(num_heads_q, "num_heads_q");
   args.num_heads_k = AsInt64(num_heads_k, "num_heads_k");
@@ -47,7 +70,8 @@ nb::object PyMakeMetadata(nb::handle num_heads_q, nb::handle num_heads_k, nb::ha
   args.layout_k = AsText(layout_k, "layout_k");
   args.mask_mode = AsInt64(mask_mode, "mask_mode");
   args.cmp_ratio = AsInt64(cmp_ratio, "cmp_ratio");
-  args.num_cores = num_cores.is_none() ? GetNumThreads() : AsInt64(num_cores, "num_cores");
+  args.num_cores = NumCores(num_cores, soc_version);
+  args.policy = AsPolicy(policy);
   ArrayView out_view;
   out_view.Acquire(out, "metadata", Access::kWrite, kInt32Array);
 
@@ -61,7 +85,9 @@ nb::object PyMakeMetadata(nb::handle num_heads_q, nb::handle num_heads_k, nb::ha
   Status status;
   {
     std::optional<nb::gil_scoped_release> no_gil;
-    if (lengths.num_elements() > kManyLengths) no_gil.emplace();
+    if (args.policy == PlanPolicy::kBalanced || lengths.num_elements() > kManyLengths) {
+      no_gil.emplace();
+    }
     status = MakeMetadata(args, tensor);
   }
   RaiseIfError(status, lengths, {&out_view});

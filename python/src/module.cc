@@ -13,4 +13,5 @@ NB_MODULE(_core, module) {
   kindling::python::BindRuntime(module);
   kindling::python::BindMetadata(module);
   kindling::python::BindOperators(module);
+  kindling::python::BindPlan(module);
 }

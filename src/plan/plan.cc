@@ -100,6 +100,8 @@ Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 DealingLaw Plan::law() const { return impl_->law; }
 int64_t Plan::num_rows() const { return impl_->num_rows; }
 int64_t Plan::num_cores() const { return impl_->num_cores; }
+int64_t Plan::pair_cost() const { return impl_->costs.pair_cost; }
+int64_t Plan::row_overhead() const { return impl_->costs.row_overhead; }
 
 CoreRows Plan::RowsOfCore(int64_t core) const {
   if (core >= impl_->used_cores) return CoreRows(0, 1, 0);

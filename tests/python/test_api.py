@@ -34,6 +34,8 @@ SIGNATURES = {
             "max_seqlen_k": 0,
             **LAYOUTS,
             "num_cores": None,
+            "policy": "rows",
+            "soc_version": None,
             "out": None,
         },
     ),

@@ -1,0 +1,197 @@
+// Records read back, device names, and the metadata operator as data.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "call.h"
+#include "kindling/metadata.h"
+#include "kindling/problem.h"
+
+namespace kindling::python {
+namespace {
+
+nb::str ToStr(std::string_view text) { return nb::str(text.data(), text.size()); }
+
+// A NumPy array that owns `values`.
+nb::object ToNumpy(std::vector<int64_t> values) {
+  auto* owned = new std::vector<int64_t>(std::move(values));
+  const nb::capsule owner(owned,
+                          [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
+  return nb::cast(
+      nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>(owned->data(), {owned->size()}, owner),
+      nb::rv_policy::reference);
+}
+
+// The 64 words of a record in an int32 array.
+Metadata ReadRecord(const ConstTensor& tensor, const std::string& dtype_name) {
+  if (tensor.rank != 1) {
+    Raise(PyExc_ValueError, "metadata: expected rank 1, got rank " + std::to_string(tensor.rank));
+  }
+  if (tensor.dtype != DType::kInt32) {
+    Raise(PyExc_TypeError, "metadata: expected dtype int32, got " + dtype_name);
+  }
+  if (tensor.shape[0] != kMetadataWords) {
+    Raise(PyExc_ValueError, "metadata: expected length " + std::to_string(kMetadataWords) +
+                                ", got " + std::to_string(tensor.shape[0]));
+  }
+  int32_t words[kMetadataWords];
+  for (int64_t word = 0; word < kMetadataWords; ++word) {
+    words[word] = static_cast<const int32_t*>(tensor.data)[word * tensor.strides[0]];
+  }
+  Metadata record;
+  std::memcpy(&record, words, sizeof(record));
+  return record;
+}
+
+// A decoded record and the problem it is for.
+struct PyPlan {
+  PyPlan(const Metadata& metadata, Plan decoded, Problem from)
+      : record(metadata), plan(std::move(decoded)), problem(std::move(from)) {}
+
+  int64_t CheckRow(nb::handle row) const {
+    const int64_t index = AsInt64(row, "row");
+    if (index < 0 || index >= plan.num_rows()) {
+      Raise(PyExc_ValueError, "row: expected in [0, " + std::to_string(plan.num_rows()) +
+                                  "), got " + std::to_string(index));
+    }
+    return index;
+  }
+
+  Metadata record;
+  Plan plan;
+  Problem problem;
+};
+
+PyPlan* MakePlan(nb::handle metadata, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
+                 nb::handle seqused_q, nb::handle seqused_k, nb::handle cmp_residual_k,
+                 nb::handle batch_size, nb::handle max_seqlen_q, nb::handle max_seqlen_k,
+                 nb::handle layout_q, nb::handle layout_k, nb::handle mask_mode,
+                 nb::handle cmp_ratio) {
+  MetadataArgs args;
+  LengthViews lengths;
+  lengths.Acquire(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, args);
+  args.batch_size = AsInt64(batch_size, "batch_size");
+  args.max_seqlen_q = AsInt64(max_seqlen_q, "max_seqlen_q");
+  args.max_seqlen_k = AsInt64(max_seqlen_k, "max_seqlen_k");
+  args.layout_q = AsText(layout_q, "layout_q");
+  args.layout_k = AsText(layout_k, "layout_k");
+  args.mask_mode = AsInt64(mask_mode, "mask_mode");
+  args.cmp_ratio = AsInt64(cmp_ratio, "cmp_ratio");
+  ArrayView record_view;
+  record_view.Acquire(metadata, "metadata", Access::kRead, kInt32Array);
+  if (record_view.kind() == ArrayKind::kAbsent) {
+    Raise(PyExc_TypeError, "metadata: expected an int32 array, got None");
+  }
+
+  Result<Problem> problem = Problem::Create(args);
+  RaiseIfError(problem.status(), lengths, {&record_view});
+  const Metadata record = ReadRecord(record_view.tensor(), record_view.DtypeName());
+  Result<Plan> plan = [&] {
+    const nb::gil_scoped_release no_gil;
+    return Plan::Decode(record, problem.value());
+  }();
+  RaiseIfError(plan.status(), lengths, {&record_view});
+  return new PyPlan(record, plan.value(), problem.value());
+}
+
+nb::object RowsOf(const PyPlan& self, nb::handle core) {
+  const int64_t index = AsInt64(core, "core");
+  if (index < 0 || index >= self.plan.num_cores()) {
+    Raise(PyExc_ValueError, "core: expected in [0, " + std::to_string(self.plan.num_cores()) +
+                                "), got " + std::to_string(index));
+  }
+  const CoreRows rows = self.plan.RowsOfCore(index);
+  return ToNumpy(std::vector<int64_t>(rows.begin(), rows.end()));
+}
+
+nb::object CostOfCores(const PyPlan& self) {
+  Result<std::vector<int64_t>> costs = [&] {
+    const nb::gil_scoped_release no_gil;
+    return self.plan.CostOfCores();
+  }();
+  RaiseIfError(costs.status(), {}, {});
+  return ToNumpy(std::move(costs).value());
+}
+
+nb::object NumRowsOfCores(const PyPlan& self) {
+  std::vector<int64_t> counts(self.record.used_core_num);
+  for (size_t core = 0; core < counts.size(); ++core) {
+    counts[core] = self.plan.RowsOfCore(static_cast<int64_t>(core)).size();
+  }
+  return ToNumpy(std::move(counts));
+}
+
+nb::tuple Locate(const PyPlan& self, nb::handle row) {
+  const RowCoordinates at = self.problem.Locate(self.CheckRow(row));
+  return nb::make_tuple(at.batch, at.position, at.storage_row, at.key_begin, at.num_visible_keys);
+}
+
+const char* LawName(const PyPlan& self) {
+  switch (self.plan.law()) {
+    case DealingLaw::kCyclic:
+      return "cyclic";
+    case DealingLaw::kSnake:
+      return "snake";
+    case DealingLaw::kLevelled:
+      break;
+  }
+  return "levelled";
+}
+
+nb::list DescribeMetadata() {
+  nb::list arguments;
+  for (const ArgumentDescription& argument : DescribeMetadataOperator()) {
+    arguments.append(nb::make_tuple(ToStr(argument.name), ToStr(argument.kind),
+                                    ToStr(argument.type), ToStr(argument.shape),
+                                    ToStr(argument.default_value), ToStr(argument.doc)));
+  }
+  return arguments;
+}
+
+nb::tuple SocProfileOf(nb::handle soc_version) {
+  const Result<SocProfile> profile = ParseSocVersion(AsText(soc_version, "soc_version"));
+  RaiseIfError(profile.status(), {}, {});
+  const SocProfile& found = profile.value();
+  return nb::make_tuple(ToStr(found.family), found.num_cores, found.num_vector_cores,
+                        found.base_block_size);
+}
+
+}  // namespace
+
+void BindPlan(nb::module_& module) {
+  nb::class_<PyPlan>(module, "Plan")
+      .def_prop_ro("law", &LawName)
+      .def_prop_ro("num_rows", [](const PyPlan& self) { return self.plan.num_rows(); })
+      .def_prop_ro("num_cores", [](const PyPlan& self) { return self.plan.num_cores(); })
+      .def_prop_ro("num_used_cores", [](const PyPlan& self) { return self.record.used_core_num; })
+      .def_prop_ro("pair_cost", [](const PyPlan& self) { return self.plan.pair_cost(); })
+      .def_prop_ro("row_overhead", [](const PyPlan& self) { return self.plan.row_overhead(); })
+      .def("rows_of_core", &RowsOf, nb::arg("core").none())
+      .def(
+          "core_of_row",
+          [](const PyPlan& self, nb::handle row) {
+            return self.plan.CoreOfRow(self.CheckRow(row));
+          },
+          nb::arg("row").none())
+      .def(
+          "cost_of_row",
+          [](const PyPlan& self, nb::handle row) {
+            return self.plan.CostOfRow(self.CheckRow(row));
+          },
+          nb::arg("row").none())
+      .def("cost_of_cores", &CostOfCores)
+      .def("num_rows_of_cores", &NumRowsOfCores)
+      .def("locate", &Locate, nb::arg("row").none());
+  DefNullable(module, "make_plan", &MakePlan);
+  module.def("describe_metadata", &DescribeMetadata);
+  DefNullable(module, "soc_profile", &SocProfileOf);
+}
+
+}  // namespace kindling::python
