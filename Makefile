@@ -55,8 +55,13 @@ test-slow: build/release/.configured $(python_test_env)  ## Tests left out above
 	$(bin)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there is none
 
 bench: build/release/.configured  ## Measure the operators; BENCH_ARGS goes to the driver
-	cmake --build --preset release --target kindling_bench
+	cmake --build --preset release --target kindling_bench plan_probe
 	build/release/bench/kindling_bench $(BENCH_ARGS)
+
+bench-instructions: build/release/.configured  ## Count the instructions of plans, by callgrind
+	scripts/need.sh valgrind
+	cmake --build --preset release --target plan_probe
+	bench/count_instructions build/release/bench/plan_probe
 
 format: $(stamps)/test  ## Rewrite C++ and Python files in the project's format
 	@echo "clang-format -i"
@@ -83,7 +88,7 @@ help:  ## Show this list
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
-.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench format \
+.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-instructions format \
         format-check clean distclean help
 
 # Stamps. They depend on .venv, so that a new environment is filled again.

@@ -16,6 +16,7 @@ has() {
   case $1 in
     make) command -v make ;;
     g++) command -v "$cxx" ;;
+    valgrind) command -v valgrind ;;
     pkg-config) command -v pkg-config || command -v pkgconf ;;
     python3-venv) "$python" -c 'import ensurepip, venv' ;;
     python3-dev)

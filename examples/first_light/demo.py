@@ -5,7 +5,7 @@ queries and keys into the teacher, which must equal the model's own attention, a
 loss and the gradients that train an indexer of eight heads. Text that the indexer has not seen
 judges it. Results go to ``metrics.json`` and three pictures.
 
-    python examples/first_light/demo.py --out demo-report --steps 300 --seed 0 --threads 2
+    python examples/first_light/demo.py --out demo-report --steps 200 --seed 0 --threads 2
 """
 
 # ruff: noqa: E402  (the clock starts before the slow imports)
@@ -45,7 +45,7 @@ rounds to opposite sides of the ReLU's kink adds one key's share. Anything above
 def run(
     out: Path,
     *,
-    steps: int = 300,
+    steps: int = 200,
     seed: int = 0,
     threads: int | None = None,
     max_documents: int | None = None,
@@ -199,7 +199,7 @@ def run(
 
 def main(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),
-    steps: Annotated[int, typer.Option(min=1, help="Adam steps.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="Adam steps.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default all usable cores.")

