@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import kindling
+from kindling._plan_command import plan
 
 app = typer.Typer(
     add_completion=False,
@@ -56,6 +57,9 @@ def info(
         text = ", ".join(value) if isinstance(value, list) else str(value)
         table.add_row(name.replace("_", " "), text)
     Console().print(table)
+
+
+app.command()(plan)
 
 
 def main() -> None:
