@@ -46,7 +46,8 @@ void CheckMistakes(const Args& good, const std::vector<const OwnedTensor*>& outp
   EXPECT_TRUE(run(good).ok()) << run(good).message();
 }
 
-// The mistakes that one tensor can carry, being absent apart. `Args::*member` is an input or an output.
+// The mistakes that one tensor can carry, being absent apart. `Args::*member` is an input or an
+// output.
 template <class Args, class TensorType>
 void AddTensorMistakes(std::vector<Mistake<Args>>& mistakes, const std::string& name,
                        TensorType Args::* member, DType other_dtype) {
@@ -69,7 +70,7 @@ void AddTensorMistakes(std::vector<Mistake<Args>>& mistakes, const std::string& 
 
 template <class Args, class TensorType>
 void AddAbsence(std::vector<Mistake<Args>>& mistakes, const std::string& name,
-                TensorType Args::*member) {
+                TensorType Args::* member) {
   mistakes.push_back({name + " absent", name, [=](Args& args) { args.*member = TensorType(); }});
 }
 

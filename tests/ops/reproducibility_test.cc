@@ -82,6 +82,13 @@ struct Results {
     if (same) same = SameBits("p", RunAttentionL1Norm(given, options), p_given, spec);
     return same << "\n  with " << options.num_threads << " threads";
   }
+  // The same inputs once more, in whatever mode the processor is in now.
+  void Recompute() {
+    lse = RunSoftmaxLse(indexer, {}, {.num_threads = 1});
+    grad = RunKLLossGrad(indexer, {}, {.num_threads = 1});
+    p = RunAttentionL1Norm(teacher, {.num_threads = 1});
+    p_given = RunAttentionL1Norm(given, {.num_threads = 1});
+  }
   void SetRecord(const OwnedTensor& record) {
     indexer.metadata = teacher.metadata = given.metadata = record;
   }
@@ -100,9 +107,11 @@ TEST(Reproducibility, ThreadsAndPlans) {
     std::vector<OwnedTensor> records = {OwnedTensor()};
     for (const int64_t num_cores : {1, 2, 24, 40}) records.push_back(MakeRecord(spec, num_cores));
     records.push_back(MakeRecord(spec, 3, PlanPolicy::kBalanced));
+    if (kSanitized) records.erase(records.begin() + 1, records.end() - 2);
     for (const OwnedTensor& record : records) {
       results.SetRecord(record);
       for (const int64_t num_threads : {1, 2, 3, 7}) {
+        if (kSanitized && num_threads == 1) continue;  // as the results to compare with
         const testing::AssertionResult same = results.SameWith({.num_threads = num_threads});
         if (!same) return testing::AssertionResult(same);
       }
@@ -114,7 +123,7 @@ TEST(Reproducibility, ThreadsAndPlans) {
 TEST(Reproducibility, Repetition) {
   ForEachCaseAndIsa([](const Case& spec) {
     const Results results(spec);
-    for (int run = 0; run < (kSanitized ? 3 : 20); ++run) {
+    for (int run = 0; run < (kSanitized ? 2 : 20); ++run) {
       const testing::AssertionResult same = results.SameWith({.num_threads = 5});
       if (!same) return testing::AssertionResult(same);
     }
@@ -128,7 +137,8 @@ TEST(Reproducibility, FloatingPointModeOfTheCaller) {
   const Results nearest(spec);
   EXPECT_TRUE(nearest.SameWith({.num_threads = 7}));
   ASSERT_EQ(std::fesetround(FE_TOWARDZERO), 0);
-  const Results towards_zero(spec);
+  Results towards_zero = nearest;
+  towards_zero.Recompute();
   const testing::AssertionResult same = towards_zero.SameWith({.num_threads = 7});
   ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
   EXPECT_TRUE(same);

@@ -167,9 +167,7 @@ TEST(WaitUntilReached, WakesAtTheTarget) {
   for (int round = 0; round < kRounds / 10; ++round) ExpectWakesAt(0, 3, Waiter::kSpins);
 }
 
-TEST(WaitUntilReached, WakesAcrossTheWrapAround) {
-  ExpectWakesAt(0xfffffffdu, 2, Waiter::kSleeps);
-}
+TEST(WaitUntilReached, WakesAcrossTheWrapAround) { ExpectWakesAt(0xfffffffdu, 2, Waiter::kSleeps); }
 
 // A pool of one's own has no threads until they are asked for.
 TEST(WorkerPoolBuffers, AreAlignedAndLargeEnough) {

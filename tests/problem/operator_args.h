@@ -20,17 +20,19 @@
 
 namespace kindling::test {
 
-// Memory for tensors, a stretch of its own for each.
+// Memory for tensors, a stretch of its own for each, with so much room before and behind it that
+// the strides of these tests stay inside.
 class Arena {
  public:
   Tensor New(DType dtype, std::initializer_list<int64_t> shape) {
     int64_t size = 1;
     for (const int64_t extent : shape) size *= extent;
-    blocks_.push_back(std::make_unique<double[]>(size));
-    return Tensor(blocks_.back().get(), dtype, shape);
+    blocks_.push_back(std::make_unique<double[]>(size + 2 * kMargin));
+    return Tensor(blocks_.back().get() + kMargin, dtype, shape);
   }
 
  private:
+  static constexpr int64_t kMargin = 256;
   std::vector<std::unique_ptr<double[]>> blocks_;
 };
 

@@ -281,6 +281,22 @@ TEST(KLLossGradCall, AcceptsNeighbours) {
   EXPECT_TRUE(CheckGrad(args).ok()) << CheckGrad(args).message();
 }
 
+// An input that is walked backwards lies before its data pointer.
+TEST(KLLossGradCall, KnowsWhereBackwardInputsLie) {
+  Arena arena;
+  Grad args = ValidKLLossGrad(kPacked, arena);
+  const Tensor memory = arena.New(DType::kFloat32, {100});
+  auto* const first = static_cast<float*>(memory.data);
+  args.lse.data = first + 50;  // and 4 before it
+  args.lse.strides[1] = -1;
+  for (const int64_t begin : {26, 27, 46, 50, 51}) {
+    args.dw.data = first + begin;  // 20 elements
+    const bool apart = begin == 26 || begin == 51;
+    EXPECT_EQ(CheckGrad(args).ok(), apart) << begin << ": " << CheckGrad(args).message();
+    EXPECT_EQ(test::ArgumentOf(CheckGrad(args)), apart ? "" : "dw") << begin;
+  }
+}
+
 TEST(KLLossGradCall, AcceptsStridedInputsAndKeepsTheStrides) {
   Arena arena;
   Grad args = ValidKLLossGrad(kPadded, arena);

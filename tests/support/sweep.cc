@@ -151,7 +151,8 @@ Case GenerateCase(const CaseRange& range) {
   while (NumMultiplyAdds(spec) > range.max_multiply_adds) {
     auto& rows = *std::max_element(spec.num_rows.begin(), spec.num_rows.end());
     auto& keys = *std::max_element(spec.num_keys.begin(), spec.num_keys.end());
-    int64_t& largest = rows > 4 ? rows : keys > 1 ? keys : spec.head_dim;
+    int64_t& largest = rows > 4 ? rows : keys > 1 ? keys : spec.head_dim > 1 ? spec.head_dim : rows;
+    if (largest <= 1) break;
     largest -= largest / 2;
   }
   return spec;

@@ -1,0 +1,184 @@
+#include "plan/workspace.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support/random.h"
+
+namespace kindling {
+namespace {
+
+constexpr int64_t kLine = 64;
+
+struct Array {
+  std::string_view name;
+  int64_t begin;
+  int64_t bytes;
+};
+
+// The arrays of one operator, with the sizes that workspace.h gives them.
+struct Arrays {
+  std::vector<Array> shared, worker;
+};
+
+int64_t PaddedWidth(const WorkspaceDims& dims) {
+  int64_t width = 0;
+  while (width < dims.head_dim) width += dims.panel_width;
+  return width;
+}
+
+Arrays CommonArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
+  const int64_t width = PaddedWidth(dims);
+  return {{{"transposed_keys", layout.transposed_keys,
+            4 * dims.num_key_heads * dims.num_padded_keys * dims.head_dim}},
+          {{"queries", layout.queries, 4 * dims.pairs_per_block * width},
+           {"scores", layout.scores, 4 * dims.pairs_per_block * dims.score_stride},
+           {"pair_values", layout.pair_values, 4 * 2 * dims.pairs_per_block},
+           {"key_rows", layout.key_rows, 4 * dims.keys_per_chunk * width}}};
+}
+
+Arrays KLLossGradArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
+  const int64_t width = PaddedWidth(dims);
+  Arrays arrays = CommonArrays(dims, layout);
+  const std::vector<Array> shared = {
+      {"key_panels", layout.key_panels, 4 * dims.num_padded_keys * width},
+      {"dk_sums", layout.dk_sums, 4 * dims.num_padded_keys * width},
+      {"chunk_tickets", layout.chunk_tickets, kLine * dims.num_chunks},
+      {"chunk_finite", layout.chunk_finite, dims.num_chunks}};
+  const std::vector<Array> worker = {
+      {"query_panels", layout.query_panels, 4 * dims.pairs_per_block * width},
+      {"dq_sums", layout.dq_sums, 4 * dims.pairs_per_block * width}};
+  arrays.shared.insert(arrays.shared.end(), shared.begin(), shared.end());
+  arrays.worker.insert(arrays.worker.end(), worker.begin(), worker.end());
+  return arrays;
+}
+
+Arrays AttentionL1NormArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
+  Arrays arrays = CommonArrays(dims, layout);
+  arrays.worker.push_back(
+      {"row_sums", layout.row_sums, 4 * dims.rows_per_block * dims.keys_per_chunk});
+  return arrays;
+}
+
+// What is wrong with arrays that should lie apart, aligned, within [0, end); empty if nothing is.
+std::string ArrayFault(const std::vector<Array>& arrays, int64_t end) {
+  int64_t least = 0;
+  for (const Array& array : arrays) {
+    const std::string name(array.name);
+    if (array.begin % kLine != 0) return name + " is not aligned";
+    if (array.begin < 0 || array.begin + array.bytes > end) return name + " sticks out";
+    for (const Array& other : arrays) {
+      const bool apart =
+          array.begin + array.bytes <= other.begin || other.begin + other.bytes <= array.begin;
+      if (&array != &other && !apart) return name + " overlaps " + std::string(other.name);
+    }
+    least += array.bytes;
+  }
+  // Nothing is reserved beyond the arrays and their alignment.
+  if (end >= least + kLine * static_cast<int64_t>(arrays.size() + 1)) return "too large";
+  return "";
+}
+
+std::string Fault(const WorkspaceDims& dims, const WorkspaceLayout& layout, Arrays arrays) {
+  if (layout.worker_bytes % kLine != 0) return "the workers' parts are not aligned";
+  const std::string fault = ArrayFault(arrays.worker, layout.worker_bytes);
+  if (!fault.empty()) return fault;
+  arrays.shared.push_back(
+      {"the workers' parts", layout.worker_begin, layout.worker_bytes * dims.num_workers});
+  return ArrayFault(arrays.shared, layout.bytes);
+}
+
+WorkspaceDims SomeDims() {
+  WorkspaceDims dims;
+  dims.num_padded_keys = 104;
+  dims.num_chunks = 3;
+  dims.head_dim = 13;
+  dims.panel_width = 8;
+  dims.pairs_per_block = 37;
+  dims.rows_per_block = 5;
+  dims.keys_per_chunk = 48;
+  dims.score_stride = 49;
+  dims.num_workers = 3;
+  return dims;
+}
+
+TEST(Workspace, ArraysLieApart) {
+  WorkspaceDims dims = SomeDims();
+  WorkspaceLayout layout = LayOutSoftmaxLse(dims);
+  EXPECT_EQ(Fault(dims, layout, CommonArrays(dims, layout)), "");
+  layout = LayOutKLLossGrad(dims);
+  EXPECT_EQ(Fault(dims, layout, KLLossGradArrays(dims, layout)), "");
+  dims.num_key_heads = 4;
+  layout = LayOutAttentionL1Norm(dims);
+  EXPECT_EQ(Fault(dims, layout, AttentionL1NormArrays(dims, layout)), "");
+}
+
+TEST(Workspace, ArraysLieApartWhateverTheirSizes) {
+  test::Random random(test::RunningTest());
+  const auto size = [&] { return random.Below(6) == 0 ? 0 : random.Below(300); };
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    WorkspaceDims dims;
+    dims.num_padded_keys = size();
+    dims.num_chunks = size();
+    dims.num_key_heads = 1;
+    dims.head_dim = 1 + random.Below(299);
+    dims.panel_width = 1 + random.Below(32);
+    dims.pairs_per_block = size();
+    dims.rows_per_block = size();
+    dims.keys_per_chunk = size();
+    dims.score_stride = size();
+    dims.num_workers = 1 + random.Below(69);
+    WorkspaceLayout layout = LayOutSoftmaxLse(dims);
+    ASSERT_EQ(Fault(dims, layout, CommonArrays(dims, layout)), "") << "repeat " << repeat;
+    layout = LayOutKLLossGrad(dims);
+    ASSERT_EQ(Fault(dims, layout, KLLossGradArrays(dims, layout)), "") << "repeat " << repeat;
+    dims.num_key_heads = 1 + random.Below(8);
+    layout = LayOutAttentionL1Norm(dims);
+    ASSERT_EQ(Fault(dims, layout, AttentionL1NormArrays(dims, layout)), "") << "repeat " << repeat;
+  }
+}
+
+TEST(Workspace, GrowsByOnePartPerWorker) {
+  WorkspaceDims dims = SomeDims();
+  for (const auto lay_out : {LayOutSoftmaxLse, LayOutKLLossGrad, LayOutAttentionL1Norm}) {
+    dims.num_workers = 1;
+    const WorkspaceLayout one = lay_out(dims);
+    dims.num_workers = 7;
+    const WorkspaceLayout seven = lay_out(dims);
+    EXPECT_EQ(seven.worker_begin, one.worker_begin);
+    EXPECT_EQ(seven.worker_bytes, one.worker_bytes);
+    EXPECT_EQ(seven.bytes, one.bytes + 6 * one.worker_bytes);
+  }
+}
+
+// A size that no 64-bit number holds is reported as the largest one, which no host can give.
+TEST(Workspace, SaturatesWhereItDoesNotFit) {
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  for (const auto lay_out : {LayOutSoftmaxLse, LayOutKLLossGrad, LayOutAttentionL1Norm}) {
+    WorkspaceDims dims = SomeDims();
+    dims.num_padded_keys = int64_t{1} << 40;
+    dims.head_dim = int64_t{1} << 40;
+    EXPECT_EQ(lay_out(dims).bytes, kMax) << "keys";
+    dims = SomeDims();
+    dims.head_dim = kMax;
+    EXPECT_EQ(lay_out(dims).bytes, kMax) << "one row";
+    dims = SomeDims();
+    dims.pairs_per_block = int64_t{1} << 40;
+    dims.score_stride = int64_t{1} << 40;
+    EXPECT_EQ(lay_out(dims).bytes, kMax) << "one worker's part";
+    dims = SomeDims();
+    dims.num_workers = int64_t{1} << 55;
+    EXPECT_EQ(lay_out(dims).bytes, kMax) << "all workers' parts";
+    dims = SomeDims();
+    dims.num_padded_keys = kMax / 4 / dims.head_dim;
+    EXPECT_EQ(lay_out(dims).bytes, kMax) << "the sum";
+  }
+}
+
+}  // namespace
+}  // namespace kindling
