@@ -28,7 +28,10 @@ class Ledger {
   int64_t end_ = 0;
 };
 
-int64_t PaddedWidth(const WorkspaceDims& dims) { return RoundUp(dims.head_dim, dims.panel_width); }
+int64_t PaddedWidth(const WorkspaceDims& dims) {
+  if (dims.head_dim > kInt64Max - dims.panel_width) return kInt64Max;
+  return RoundUp(dims.head_dim, dims.panel_width);
+}
 
 // Places the workers' parts behind what is shared.
 void Finish(const WorkspaceDims& dims, Ledger shared, const Ledger& worker,

@@ -36,6 +36,19 @@ std::string Expected(std::initializer_list<Extent> extents) {
   return out + (extents.size() == 1 ? ",)" : ")");
 }
 
+// Whether the distance of any two elements, at most 8 bytes each in up to 4 dims, fits an address.
+bool HasAddresses(const ConstTensor& tensor) {
+  constexpr int64_t kMaxReach = int64_t{1} << 57;
+  if (!tensor.has_elements()) return true;
+  for (int32_t axis = 0; axis < tensor.rank; ++axis) {
+    const int64_t steps = tensor.shape[axis] - 1;
+    if (steps == 0) continue;
+    const int64_t limit = kMaxReach / steps;
+    if (tensor.strides[axis] > limit || tensor.strides[axis] < -limit) return false;
+  }
+  return true;
+}
+
 // Presence, rank and the extents that are known.
 Status CheckShape(std::string_view name, const ConstTensor& tensor,
                   std::initializer_list<Extent> extents) {
@@ -60,6 +73,10 @@ Status CheckShape(std::string_view name, const ConstTensor& tensor,
     return InvalidArgument(name, ": expected shape ", Expected(extents), ", got ",
                            ShapeString(tensor));
   }
+  if (!HasAddresses(tensor)) {
+    return InvalidArgument(name, ": expected strides that stay within an address space, got ",
+                           "others for shape ", ShapeString(tensor));
+  }
   if (tensor.data == nullptr && tensor.has_elements()) {
     return InvalidArgument(name, ": expected a data pointer, got null");
   }
@@ -78,9 +95,10 @@ Status CheckInputDType(std::string_view name, DType got, Precision precision) {
 }
 
 Status CheckDense(std::string_view name, const ConstTensor& tensor) {
+  if (!tensor.has_elements()) return Status();
   int64_t stride = 1;
   for (int32_t axis = tensor.rank - 1; axis >= 0; --axis) {
-    if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride && tensor.has_elements()) {
+    if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) {
       return InvalidArgument(name, ": expected a dense row-major output, got stride ",
                              tensor.strides[axis], " in dim ", axis, " of shape ",
                              ShapeString(tensor));
@@ -97,7 +115,11 @@ std::pair<uintptr_t, uintptr_t> ByteRange(const ConstTensor& tensor) {
   uintptr_t low = reinterpret_cast<uintptr_t>(tensor.data);
   uintptr_t high = low + element_bytes;
   for (int32_t axis = 0; axis < std::min(tensor.rank, kMaxRank); ++axis) {
-    const int64_t reach = (tensor.shape[axis] - 1) * tensor.strides[axis] * element_bytes;
+    if (tensor.shape[axis] == 1) continue;  // its stride may be anything
+    // Unsigned, since the strides of a metadata record have not been looked at yet.
+    const auto reach = static_cast<int64_t>(static_cast<uint64_t>(tensor.shape[axis] - 1) *
+                                            static_cast<uint64_t>(tensor.strides[axis]) *
+                                            static_cast<uint64_t>(element_bytes));
     (reach < 0 ? low : high) += static_cast<uintptr_t>(reach);
   }
   return {low, high};
