@@ -115,6 +115,6 @@ $(stamps)/demo: requirements/demo.txt requirements/model.txt $(stamps)/tools
 	@touch $@
 
 build/%/.configured: CMakePresets.json $(stamps)/tools
-	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev pkg-config
+	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev libsimde-dev pkg-config
 	cmake --preset $*
 	@touch $@

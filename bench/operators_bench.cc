@@ -235,7 +235,7 @@ void RunTile(benchmark::State& state) {
   product.c = scores.data();
   product.c_row_stride = kScoreStride;
   product.num_rows = kPairs;
-  product.num_panels = kKeysPerChunk / kernels.panel_width;
+  product.num_columns = kKeysPerChunk;
   product.depth = kWidth;
   for (auto _ : state) {
     kernels.multiply(product);

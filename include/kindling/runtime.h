@@ -30,11 +30,13 @@ KINDLING_API int64_t GetNumThreads();
 
 // An instruction set that the library has kernels for.
 enum class Isa : int32_t {
-  kPortable = 0,  // standard C++, any processor
-  kAvx2 = 1,      // AVX2, FMA, F16C
+  kPortable = 0,    // standard C++, any processor
+  kAvx2 = 1,        // AVX2, FMA, F16C
+  kAvx512 = 2,      // AVX-512F besides
+  kAvx512Bf16 = 3,  // AVX-512 BW and BF16 besides: bf16 q and k are multiplied as they are
 };
 
-// "portable", "avx2": the names SetIsa takes.
+// "portable", "avx2", "avx512", "avx512_bf16": the names SetIsa takes.
 KINDLING_API std::string_view IsaName(Isa isa);
 // The instruction sets that this processor can run, best last.
 KINDLING_API std::vector<Isa> SupportedIsas();

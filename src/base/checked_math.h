@@ -26,6 +26,11 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 // The smallest multiple of `unit` that is >= a. Requires: a >= 0, unit > 0, no overflow.
 constexpr int64_t RoundUp(int64_t a, int64_t unit) { return CeilDiv(a, unit) * unit; }
 
+// RoundUp, kInt64Max where that does not fit. Requires: a >= 0, unit > 0.
+constexpr int64_t SaturatingRoundUp(int64_t a, int64_t unit) {
+  return a > kInt64Max - unit ? kInt64Max : RoundUp(a, unit);
+}
+
 // floor(a / b) for any a. Requires: b > 0.
 constexpr int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 

@@ -22,20 +22,25 @@ inline constexpr int64_t kKeysPerChunk = 256;
 // not fall into few sets of L1 (the dk product walks columns).
 inline constexpr int64_t kScoreStride = kKeysPerChunk + 16;
 
-// C = A x B, or C += A x B. Element (i, k) of A is a[i*a_row_stride + k*a_depth_stride], and one of
-// the two strides is 1. B lies in panels of panel_width columns: element (k, n) is
-// b[(n/panel_width)*b_panel_stride + k*panel_width + n%panel_width]. Whole panels are written to C.
+// Operands of products lie in words of 32 bits: an fp32 value, or two bf16 values that follow each
+// other along the depth of the product, the first one in the low half. KernelTable says which.
+using Word = float;
+
+// C = A x B, or C += A x B. Word (i, k) of A is a[i*a_row_stride + k*a_depth_stride], and one of
+// the two strides is 1. B lies in panels of panel_width columns: word (k, n) is
+// b[(n/panel_width)*b_panel_stride + k*panel_width + n%panel_width]. C is fp32; whole vectors of it
+// are written.
 struct Product {
-  const float* a = nullptr;
+  const Word* a = nullptr;
   int64_t a_row_stride = 0;
   int64_t a_depth_stride = 0;
-  const float* b = nullptr;
+  const Word* b = nullptr;
   int64_t b_panel_stride = 0;
   float* c = nullptr;
   int64_t c_row_stride = 0;
   int64_t num_rows = 0;
-  int64_t num_panels = 0;
-  int64_t depth = 0;
+  int64_t num_columns = 0;
+  int64_t depth = 0;        // words
   bool accumulate = false;  // the new sum is formed from zero and then added to C once
 };
 
@@ -63,25 +68,44 @@ struct LossTerms {
   float teacher_sum;
 };
 
+// The scores of one row in one chunk, on their way to dS.
+struct BackwardRow {
+  float* scores = nullptr;             // S[num_heads][kScoreStride]; spoilt where dS is fp32
+  const float* w = nullptr;            // [num_heads]
+  int64_t num_heads = 0;               // a multiple of values_per_word
+  const float* logits_grad = nullptr;  // dI[count], then zeros up to a whole vector
+  int64_t count = 0;                   // visible keys of the row in this chunk
+  int64_t padded_count = 0;            // dS is written up to here, at least
+  float* dw = nullptr;                 // in, out: [num_heads]
+  Word* ds_by_head = nullptr;          // out: A of dq; words of keys, ds_by_head_stride apart
+  Word* ds_by_key = nullptr;           // out: A of dk; words of heads, kScoreStride apart
+};
+
 // Buffers named `..[count]` must have room for count rounded up to 16 floats: whole vectors are
 // read and written, and what lies beyond `count` is ignored.
 struct KernelTable {
-  Isa isa;
   int64_t panel_width;
+  int64_t values_per_word;    // of the operands of products
+  int64_t ds_by_head_stride;  // words; fp32 scores become dS in place, which is both its orders
 
   // Reads `count` elements of bf16, fp16 or fp32, `element_stride` apart. Returns whether all are
   // finite.
   bool (*load_row)(const void* row, DType dtype, int64_t element_stride, int64_t count, float* out);
   // Writes `count` elements, rounded to nearest even.
   void (*store_row)(const float* row, int64_t count, DType dtype, void* out);
-  // Rows become columns of B: panels of panel_width rows, each [width][panel_width]. Missing rows
-  // of the last panel become zeros.
-  void (*pack_transposed)(const float* rows, int64_t row_stride, int64_t num_rows, int64_t width,
-                          float* panels);
-  // Rows become rows of B: panels of panel_width columns, each [num_rows][panel_width],
-  // `panel_stride` apart. Missing columns of the last panel become zeros.
-  void (*pack_panels)(const float* rows, int64_t row_stride, int64_t num_rows, int64_t width,
-                      float* panels, int64_t panel_stride);
+  // Reads `count` elements as words along the row, the last one filled up with 0. Returns whether
+  // all are finite. Requires: the dtype of the table, where values_per_word is 2.
+  bool (*load_words)(const void* row, DType dtype, int64_t element_stride, int64_t count,
+                     Word* out);
+  // Rows of words become columns of B: panels of panel_width rows, each [num_words][panel_width].
+  // Missing rows of the last panel become zeros.
+  void (*pack_transposed)(const Word* rows, int64_t row_stride, int64_t num_rows, int64_t num_words,
+                          Word* panels);
+  // Rows of words become rows of B, values_per_word of them at a time: panels of panel_width
+  // columns, each [words of num_rows][panel_width], `panel_stride` apart. Missing columns of the
+  // last panel and missing rows of the last word become zeros.
+  void (*pack_panels)(const Word* rows, int64_t row_stride, int64_t num_rows, int64_t width,
+                      Word* panels, int64_t panel_stride);
   void (*multiply)(const Product& product);
 
   // I[j] = sum_h w[h] max(S[h][j], 0), heads ascending. Rows of S are kScoreStride apart.
@@ -101,17 +125,17 @@ struct KernelTable {
   void (*grad_row)(const GradRow& row);
   // Terms of the loss; `shift` is added to I first (pass -lse to get p (ln p - I + lse)).
   LossTerms (*loss_terms)(const float* logits, const float* teacher, int64_t count, float shift);
-  // In place: S[h][j] becomes dS[h][j] for j < count and 0 for count <= j < padded_count, and
+  // dS[h][j] = S > 0 ? dI[j] w[h] : 0 for j < count, 0 from there to padded_count, and
   // dw[h] += sum_j dI[j] max(S[h][j], 0).
-  void (*backward_scores)(float* scores, const float* w, int64_t num_heads,
-                          const float* logits_grad, int64_t count, int64_t padded_count, float* dw);
+  void (*backward_scores)(const BackwardRow& row);
 };
 
-// The table of one instruction set; null where the build or the processor lacks it.
-const KernelTable* KernelsFor(Isa isa);
+// The table of one instruction set for q and k of `dtype`; null where the build or the processor
+// lacks it.
+const KernelTable* KernelsFor(Isa isa, DType dtype = DType::kFloat32);
 
-// The table that operators use now (see SetIsa).
-const KernelTable& CurrentKernels();
+// The table that operators use now (see SetIsa) for q and k of `dtype`.
+const KernelTable& CurrentKernels(DType dtype = DType::kFloat32);
 
 }  // namespace kindling
 

@@ -8,8 +8,10 @@
 namespace kindling {
 
 extern const KernelTable kPortableKernels;
-#ifdef KINDLING_HAVE_AVX2
+#ifdef KINDLING_HAVE_X86
 extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512Bf16Kernels;  // bf16 operands
 #endif
 
 }  // namespace kindling

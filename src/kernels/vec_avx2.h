@@ -13,6 +13,7 @@ struct Avx2Vec {
   static constexpr int kLanes = 8;
   // 6 rows x 2 vectors of sums, 2 of loaded columns and 1 broadcast: 15 of 16 registers.
   static constexpr int kTileRows = 6;
+  static constexpr int kPanelVectors = 2;
 
   using Float = __m256;
   using Int = __m256i;
@@ -85,6 +86,25 @@ struct Avx2Vec {
     __m128 most = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     most = _mm_max_ps(most, _mm_movehl_ps(most, most));
     return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
+  }
+
+  // 4 x 4 blocks of lanes within 128 bits, then the halves.
+  static inline void Transpose(Float (&rows)[kLanes]) {
+    Float t[kLanes];
+    for (int i = 0; i < kLanes; i += 4) {
+      const Float ab_low = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+      const Float ab_high = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+      const Float cd_low = _mm256_unpacklo_ps(rows[i + 2], rows[i + 3]);
+      const Float cd_high = _mm256_unpackhi_ps(rows[i + 2], rows[i + 3]);
+      t[i] = _mm256_shuffle_ps(ab_low, cd_low, 0x44);
+      t[i + 1] = _mm256_shuffle_ps(ab_low, cd_low, 0xee);
+      t[i + 2] = _mm256_shuffle_ps(ab_high, cd_high, 0x44);
+      t[i + 3] = _mm256_shuffle_ps(ab_high, cd_high, 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+      rows[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+    }
   }
 };
 

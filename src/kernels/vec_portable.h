@@ -12,12 +12,14 @@
 namespace kindling {
 
 // Contract of a vector layer. Float, Int and Mask hold kLanes lanes. Min and Max return the second
-// operand where either is NaN (so that Max(zero, x) keeps a NaN in x). MulAdd(a, b, c) is a*b + c,
-// fused where the instruction set fuses. Reductions add lanes in a fixed order.
+// operand where either is NaN (so that Max(zero, x) keeps a NaN in x). A tile of products is
+// kTileRows rows by kPanelVectors vectors. MulAdd(a, b, c) is a*b + c, fused where the instruction
+// set fuses. Reductions add lanes in a fixed order.
 struct PortableVec {
   static constexpr int kLanes = 4;
   // 6 rows x 2 vectors of sums, 2 of loaded columns and 1 broadcast: 15 of SSE2's 16 registers.
   static constexpr int kTileRows = 6;
+  static constexpr int kPanelVectors = 2;
 
   using Float = float __attribute__((vector_size(kLanes * sizeof(float))));
   using Int = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
@@ -85,6 +87,12 @@ struct PortableVec {
     float out = a[0];
     for (int i = 1; i < kLanes; ++i) out = out > a[i] ? out : a[i];
     return out;
+  }
+
+  // Rows become columns; no bit of a lane changes.
+  static inline void Transpose(Float (&rows)[kLanes]) {
+    const Float a = rows[0], b = rows[1], c = rows[2], d = rows[3];
+    for (int i = 0; i < kLanes; ++i) rows[i] = Float{a[i], b[i], c[i], d[i]};
   }
 };
 

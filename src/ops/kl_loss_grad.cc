@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -11,36 +12,40 @@
 namespace kindling {
 namespace {
 
-// One call. Phase 1 packs keys and zeroes what nobody computes; phase 2 takes blocks of rows; phase
+// One call. Phase 1 packs keys and zeroes what nobody computes; phase 2 takes units of rows; phase
 // 3 rounds dk. All blocks of a sequence add to the same dk sums, chunk by chunk, in ticket order:
-// that fixes the order of the sum whoever computes a block. A worker waits only for blocks that
-// were dealt before its own, to workers that are running, so waiting ends.
+// that fixes the order of the sum whoever computes a block. A worker waits only for units that were
+// dealt before its own, to workers that are running, so waiting ends.
 class GradJob {
  public:
   GradJob(const Launch& launch, std::byte* workspace)
       : launch_(launch),
         call_(launch.call),
         kernels_(launch.kernels),
-        workspace_(workspace),
+        workspace_(launch, workspace),
         width_(call_.head_dim),
-        padded_width_(RoundUp(width_, kernels_.panel_width)),
-        num_heads_(call_.num_heads),
+        row_floats_(SaturatingRoundUp(width_, kVectorFloats)),
+        padded_heads_(launch.padded_heads),
         chunks_to_pack_(launch.tiling.num_chunks()),
         sequences_(call_.problem.num_batches()),
-        blocks_(launch.tiling.num_blocks()),
+        units_to_sum_(launch.schedule.num_units()),
+        units_(launch.schedule.num_units()),
         chunks_to_store_(launch.tiling.num_chunks()) {}
 
   void Work(const Worker& worker) {
-    std::byte* mine =
-        workspace_ + launch_.layout.worker_begin + worker.index * launch_.layout.worker_bytes;
+    const Scratch scratch(launch_, workspace_.OfWorker(worker));
+    if (worker.index == 0) workspace_.StartTurns();
     for (int64_t i = chunks_to_pack_.Next(); i >= 0; i = chunks_to_pack_.Next()) {
-      PackChunk(i, ArrayAt<float>(mine, launch_.layout.key_rows));
+      PackChunk(i, scratch.key_rows);
     }
     for (int64_t b = sequences_.Next(); b >= 0; b = sequences_.Next()) ZeroUnused(b);
+    if (launch_.schedule.splits_blocks()) {
+      for (int64_t i = units_to_sum_.Next(); i >= 0; i = units_to_sum_.Next()) SumTeacher(i);
+    }
     worker.barrier->ArriveAndWait();
-    Scratch scratch(launch_, mine);
-    for (int64_t i = blocks_.Next(); i >= 0; i = blocks_.Next()) {
-      DoBlock(launch_.tiling.Block(i), scratch);
+    for (int64_t i = units_.Next(); i >= 0; i = units_.Next()) {
+      const Unit unit = launch_.schedule.At(i);
+      DoUnit(unit, scratch, Totals(launch_, workspace_.TotalsOf(unit, worker)));
     }
     worker.barrier->ArriveAndWait();
     for (int64_t i = chunks_to_store_.Next(); i >= 0; i = chunks_to_store_.Next()) {
@@ -52,18 +57,41 @@ class GradJob {
   // A worker's part of the workspace.
   struct Scratch {
     Scratch(const Launch& launch, std::byte* mine)
-        : queries(ArrayAt<float>(mine, launch.layout.queries)),
-          query_panels(ArrayAt<float>(mine, launch.layout.query_panels)),
+        : queries(ArrayAt<Word>(mine, launch.layout.queries)),
+          query_panels(ArrayAt<Word>(mine, launch.layout.query_panels)),
+          key_panels(ArrayAt<Word>(mine, launch.layout.key_panels)),
           scores(ArrayAt<float>(mine, launch.layout.scores)),
+          ds_by_head(scores),
+          ds_by_key(scores),
           dq_sums(ArrayAt<float>(mine, launch.layout.dq_sums)),
           weights(ArrayAt<float>(mine, launch.layout.pair_values)),
-          dw_sums(weights + launch.rows_per_block * launch.call.num_heads) {}
-    float* queries;
-    float* query_panels;
+          dw_sums(weights + launch.rows_per_block * launch.padded_heads),
+          key_rows(ArrayAt<Word>(mine, launch.layout.key_rows)) {
+      if (launch.kernels.values_per_word == 1) return;
+      ds_by_head = ArrayAt<Word>(mine, launch.layout.ds_by_head);
+      ds_by_key = ArrayAt<Word>(mine, launch.layout.ds_by_key);
+    }
+    Word* queries;
+    Word* query_panels;
+    Word* key_panels;
     float* scores;
-    float* dq_sums;
+    Word* ds_by_head;
+    Word* ds_by_key;
+    float* dq_sums;  // of one span, like dw_sums
     float* weights;
     float* dw_sums;
+    Word* key_rows;
+  };
+
+  // What the spans of a block add to.
+  struct Totals {
+    Totals(const Launch& launch, std::byte* part)
+        : dq(ArrayAt<float>(part, launch.layout.dq_totals)),
+          dw(ArrayAt<float>(part, launch.layout.pair_totals)),
+          loss(ArrayAt<double>(part, launch.layout.row_totals)) {}
+    float* dq;
+    float* dw;
+    double* loss;
   };
 
   struct RowState {
@@ -71,7 +99,7 @@ class GradJob {
     float lse = 0;
     float row_scale = 1;
     float teacher_sum = 0;
-    double loss = 0;
+    double loss = 0;  // of one span
   };
 
   // One chunk of keys as one block of rows meets it.
@@ -80,39 +108,33 @@ class GradJob {
     KeyChunk chunk;
     int64_t chunk_index = 0;
     int64_t num_keys = 0;             // keys of the chunk that any row of the block sees
+    bool is_first = false;            // of its span
     bool visible_pairs_only = false;  // a masked zero could meet an infinity or a NaN
   };
 
-  float* TransposedKeys(const KeyChunk& chunk) const {
-    return ArrayAt<float>(workspace_, launch_.layout.transposed_keys) +
-           chunk.padded_key_begin * width_;
-  }
-  float* KeyPanels(const KeyChunk& chunk) const {
-    return ArrayAt<float>(workspace_, launch_.layout.key_panels) +
-           chunk.padded_key_begin * padded_width_;
-  }
   float* KeyGradients(const KeyChunk& chunk) const {
-    return ArrayAt<float>(workspace_, launch_.layout.dk_sums) +
-           chunk.padded_key_begin * padded_width_;
+    return ArrayAt<float>(workspace_.data(), launch_.layout.dk_sums) +
+           chunk.padded_key_begin * row_floats_;
   }
   Counter* Ticket(int64_t chunk) const {
-    return std::launder(
-        ArrayAt<Counter>(workspace_, launch_.layout.chunk_tickets + chunk * int64_t{kAlignment}));
+    return std::launder(ArrayAt<Counter>(
+        workspace_.data(), launch_.layout.chunk_tickets + chunk * int64_t{kAlignment}));
   }
   uint8_t* ChunkFinite(int64_t chunk) const {
-    return ArrayAt<uint8_t>(workspace_, launch_.layout.chunk_finite + chunk);
+    return ArrayAt<uint8_t>(workspace_.data(), launch_.layout.chunk_finite + chunk);
+  }
+  // Sums of p over the span of a unit, by row.
+  double* UnitSums(int64_t unit) const {
+    return ArrayAt<double>(workspace_.data(), launch_.layout.unit_sums) +
+           unit * launch_.rows_per_block;
   }
 
-  void PackChunk(int64_t index, float* key_rows) {
+  void PackChunk(int64_t index, Word* key_rows) {
     const KeyChunk chunk = launch_.tiling.Chunk(index);
-    const bool finite =
-        PackKeyChunk(launch_, chunk, 0, key_rows, padded_width_, TransposedKeys(chunk));
-    *ChunkFinite(index) = finite;
-    kernels_.pack_panels(key_rows, padded_width_, chunk.key_end - chunk.key_begin, width_,
-                         KeyPanels(chunk), chunk.padded_keys * kernels_.panel_width);
-    std::memset(KeyGradients(chunk), 0, chunk.padded_keys * padded_width_ * sizeof(float));
-    new (ArrayAt<void>(workspace_, launch_.layout.chunk_tickets + index * int64_t{kAlignment}))
-        Counter(0);
+    *ChunkFinite(index) =
+        PackKeyChunk(launch_, chunk, 0, key_rows, workspace_.TransposedKeys(chunk));
+    std::memset(KeyGradients(chunk), 0, chunk.padded_keys * row_floats_ * sizeof(float));
+    new (workspace_.data() + launch_.layout.chunk_tickets + index * int64_t{kAlignment}) Counter(0);
   }
 
   // Query tokens beyond the used length, and keys that no row sees.
@@ -122,8 +144,8 @@ class GradJob {
       ZeroRows(view, batch, sequence.storage_row_begin, sequence.num_rows,
                sequence.num_allocated_rows, row_elements);
     };
-    zero_rows(call_.dq, num_heads_ * width_);
-    zero_rows(call_.dw, num_heads_);
+    zero_rows(call_.dq, call_.num_heads * width_);
+    zero_rows(call_.dw, call_.num_heads);
     zero_rows(call_.softmax_out, call_.row_stride_p);
     FillRows(call_.loss_rows, batch, sequence, sequence.num_rows, sequence.num_allocated_rows,
              0.0f);
@@ -131,33 +153,62 @@ class GradJob {
              sequence.num_allocated_keys, width_);
   }
 
-  void DoBlock(const RowBlock& block, const Scratch& scratch) {
+  void DoUnit(const Unit& unit, const Scratch& scratch, const Totals& totals) {
+    const RowBlock block = launch_.tiling.Block(unit.block);
     const int64_t num_rows = block.row_end - block.row_begin;
-    const int64_t num_pairs = num_rows * num_heads_;
-    const bool finite = LoadQueries(launch_, block, scratch.queries, padded_width_);
-    kernels_.pack_panels(scratch.queries, padded_width_, num_pairs, width_, scratch.query_panels,
-                         num_pairs * kernels_.panel_width);
+    const bool finite = LoadQueries(launch_, block, scratch.queries);
+    PackQueries(num_rows, scratch);
     LoadPerHead(launch_, block, call_.w, scratch.weights);
-    std::memset(scratch.dq_sums, 0, num_pairs * padded_width_ * sizeof(float));
-    std::memset(scratch.dw_sums, 0, num_pairs * sizeof(float));
     RowState rows[kPairsPerBlock];
-    for (int64_t row = 0; row < num_rows; ++row) rows[row] = StartRow(block, row);
+    for (int64_t row = 0; row < num_rows; ++row) rows[row] = StartRow(unit, block, row);
 
-    const int64_t first_chunk = launch_.tiling.FirstChunk(block.batch);
     const int64_t most_keys = rows[num_rows - 1].num_keys;
-    for (int64_t begin = 0; begin < most_keys; begin += kKeysPerChunk) {
-      const int64_t index = first_chunk + begin / kKeysPerChunk;
-      Meeting meeting{block, launch_.tiling.Chunk(index), index,
-                      std::min(kKeysPerChunk, most_keys - begin), false};
-      const bool masked = KeysInChunk(rows[0], begin) < meeting.num_keys;
-      meeting.visible_pairs_only = masked && !(finite && *ChunkFinite(index));
-      MultiplyScores(launch_, scratch.queries, padded_width_, num_pairs,
-                     TransposedKeys(meeting.chunk), meeting.num_keys, scratch.scores);
-      for (int64_t row = 0; row < num_rows; ++row) BackwardRow(meeting, row, scratch, rows[row]);
-      AddQueryGradients(meeting, rows, scratch);
-      AddKeyGradients(meeting, rows, scratch);
+    ForSpans(unit, most_keys, [&](int64_t span, int64_t span_begin, int64_t span_end, bool last) {
+      const int64_t num_pairs = num_rows * padded_heads_;
+      if (span_begin == span_end) std::fill_n(scratch.dq_sums, num_pairs * row_floats_, 0.0f);
+      std::fill_n(scratch.dw_sums, num_pairs, 0.0f);
+      for (int64_t row = 0; row < num_rows; ++row) rows[row].loss = 0.0;
+      for (int64_t begin = span_begin; begin < span_end; begin += kKeysPerChunk) {
+        const int64_t index = launch_.ChunkIndex(block, begin);
+        Meeting meeting{block,
+                        launch_.tiling.Chunk(index),
+                        index,
+                        std::min(kKeysPerChunk, span_end - begin),
+                        begin == span_begin,
+                        false};
+        const bool masked = KeysInChunk(rows[0], begin) < meeting.num_keys;
+        meeting.visible_pairs_only = masked && !(finite && *ChunkFinite(index));
+        MultiplyScores(launch_, scratch.queries, num_pairs,
+                       workspace_.TransposedKeys(meeting.chunk), meeting.num_keys, scratch.scores);
+        for (int64_t row = 0; row < num_rows; ++row) TurnScores(meeting, row, scratch, rows[row]);
+        AddQueryGradients(meeting, rows, scratch);
+        AddKeyGradients(meeting, rows, scratch);
+      }
+      const SpanTurn turn(launch_, workspace_, unit, span);
+      AddSpan(span, num_pairs * row_floats_, scratch.dq_sums, totals.dq);
+      AddSpan(span, num_pairs, scratch.dw_sums, totals.dw);
+      for (int64_t row = 0; row < num_rows; ++row) {
+        totals.loss[row] = span == 0 ? rows[row].loss : totals.loss[row] + rows[row].loss;
+        if (last) StoreRow(block, row, totals, rows[row].num_keys);
+      }
+    });
+  }
+
+  // The first span begins the total.
+  static void AddSpan(int64_t span, int64_t count, const float* sums, float* totals) {
+    if (span == 0) {
+      std::memcpy(totals, sums, count * sizeof(float));
+    } else {
+      for (int64_t i = 0; i < count; ++i) totals[i] += sums[i];
     }
-    for (int64_t row = 0; row < num_rows; ++row) StoreRow(block, row, scratch, rows[row]);
+  }
+
+  void PackQueries(int64_t num_rows, const Scratch& scratch) const {
+    kernels_.pack_panels(scratch.queries, launch_.row_words, num_rows * padded_heads_, width_,
+                         scratch.query_panels, QueryPanelStride(num_rows));
+  }
+  int64_t QueryPanelStride(int64_t num_rows) const {
+    return num_rows * padded_heads_ / kernels_.values_per_word * kernels_.panel_width;
   }
 
   // Visible keys of a row in the chunk that begins at `chunk_begin`.
@@ -165,21 +216,43 @@ class GradJob {
     return std::clamp<int64_t>(row.num_keys - chunk_begin, 0, kKeysPerChunk);
   }
 
-  RowState StartRow(const RowBlock& block, int64_t row) const {
+  RowState StartRow(const Unit& unit, const RowBlock& block, int64_t row) const {
     RowState state;
     state.num_keys = launch_.VisibleKeys(block, row);
     if (state.num_keys == 0) return state;  // its lse and p are not read
     state.lse = ScalarOfRow(call_.lse, block, row);
     if (call_.row_scale) state.row_scale = ScalarOfRow(call_.row_scale, block, row);
     double sum = 0.0;
-    for (int64_t begin = 0; begin < state.num_keys; begin += kKeysPerChunk) {
-      float teacher[kScoreStride];
-      const int64_t count = KeysInChunk(state, begin);
-      LoadTeacher(launch_, block, row, begin, count, teacher);
-      sum += kernels_.sum(teacher, count);
+    for (int64_t begin = 0; begin < state.num_keys; begin += kKeysPerSpan) {
+      const int64_t span = begin / kKeysPerSpan;
+      sum += launch_.schedule.splits_blocks()
+                 ? UnitSums(launch_.schedule.FirstUnit(unit.block) + span)[row]
+                 : TeacherSum(block, row, begin, std::min(begin + kKeysPerSpan, state.num_keys));
     }
     state.teacher_sum = static_cast<float>(sum);
     return state;
+  }
+
+  // Sum of p over keys [begin, end) of a row, chunk by chunk.
+  double TeacherSum(const RowBlock& block, int64_t row, int64_t begin, int64_t end) const {
+    double sum = 0.0;
+    for (; begin < end; begin += kKeysPerChunk) {
+      float teacher[kScoreStride];
+      const int64_t count = std::min(kKeysPerChunk, end - begin);
+      LoadTeacher(launch_, block, row, begin, count, teacher);
+      sum += kernels_.sum(teacher, count);
+    }
+    return sum;
+  }
+
+  void SumTeacher(int64_t index) const {
+    const Unit unit = launch_.schedule.At(index);
+    const RowBlock block = launch_.tiling.Block(unit.block);
+    const int64_t begin = unit.span_begin * kKeysPerSpan;
+    for (int64_t row = 0; row < block.row_end - block.row_begin; ++row) {
+      const int64_t end = std::min(begin + kKeysPerSpan, launch_.VisibleKeys(block, row));
+      UnitSums(index)[row] = TeacherSum(block, row, begin, end);
+    }
   }
 
   static float ScalarOfRow(const RowView& view, const RowBlock& block, int64_t row) {
@@ -187,83 +260,132 @@ class GradJob {
   }
 
   // Turns the row's scores into dS and adds to its dw; writes its part of softmax_out.
-  void BackwardRow(const Meeting& meeting, int64_t row, const Scratch& scratch, RowState& state) {
+  void TurnScores(const Meeting& meeting, int64_t row, const Scratch& scratch, RowState& state) {
     const int64_t key_begin = meeting.chunk.key_begin;
     const int64_t count = KeysInChunk(state, key_begin);
-    float* scores = scratch.scores + row * num_heads_ * kScoreStride;
-    const float* weights = scratch.weights + row * num_heads_;
+    const int64_t first_pair = row * padded_heads_;
     float logits_grad[kScoreStride];
-    if (count > 0) {
-      float logits[kScoreStride];
-      float teacher[kScoreStride];
-      float softmax[kScoreStride];
-      LoadTeacher(launch_, meeting.block, row, key_begin, count, teacher);
-      kernels_.weigh_scores(scores, weights, num_heads_, count, logits);
-      GradRow grad;
-      grad.logits = logits;
-      grad.teacher = teacher;
-      grad.count = count;
-      grad.lse = state.lse;
-      grad.teacher_sum = state.teacher_sum;
-      grad.row_scale = state.row_scale;
-      grad.softmax = softmax;
-      grad.logits_grad = logits_grad;
-      kernels_.grad_row(grad);
-      if (call_.softmax_out) {
-        const int64_t offset = Launch::RowOffset(call_.softmax_out, meeting.block, row) + key_begin;
-        std::memcpy(call_.softmax_out.OutAt(offset), softmax, count * sizeof(float));
-      }
-      if (call_.loss_rows) {
-        state.loss += kernels_.loss_terms(logits, teacher, count, -state.lse).relative_entropy;
-      }
+    BackwardRow backward;
+    backward.scores = scratch.scores + first_pair * kScoreStride;
+    backward.w = scratch.weights + first_pair;
+    backward.num_heads = padded_heads_;
+    backward.logits_grad = logits_grad;
+    backward.count = count;
+    backward.padded_count = meeting.num_keys;
+    backward.dw = scratch.dw_sums + first_pair;
+    backward.ds_by_head = scratch.ds_by_head + first_pair * kernels_.ds_by_head_stride;
+    backward.ds_by_key = scratch.ds_by_key + first_pair / kernels_.values_per_word * kScoreStride;
+    if (count > 0) GradientOfLogits(meeting, row, backward, logits_grad, state);
+    kernels_.backward_scores(backward);
+  }
+
+  // y and dI of one row in one chunk, and what they add to the loss and to softmax_out.
+  void GradientOfLogits(const Meeting& meeting, int64_t row, const BackwardRow& backward,
+                        float* logits_grad, RowState& state) {
+    const int64_t count = backward.count;
+    const int64_t key_begin = meeting.chunk.key_begin;
+    float logits[kScoreStride];
+    float teacher[kScoreStride];
+    float softmax[kScoreStride];
+    LoadTeacher(launch_, meeting.block, row, key_begin, count, teacher);
+    // Without the heads that fill words: 0 times an infinite key would be a NaN.
+    kernels_.weigh_scores(backward.scores, backward.w, call_.num_heads, count, logits);
+    GradRow grad;
+    grad.logits = logits;
+    grad.teacher = teacher;
+    grad.count = count;
+    grad.lse = state.lse;
+    grad.teacher_sum = state.teacher_sum;
+    grad.row_scale = state.row_scale;
+    grad.softmax = softmax;
+    grad.logits_grad = logits_grad;
+    kernels_.grad_row(grad);
+    if (call_.softmax_out) {
+      const int64_t offset = Launch::RowOffset(call_.softmax_out, meeting.block, row) + key_begin;
+      std::memcpy(call_.softmax_out.OutAt(offset), softmax, count * sizeof(float));
     }
-    kernels_.backward_scores(scores, weights, num_heads_, logits_grad, count, meeting.num_keys,
-                             scratch.dw_sums + row * num_heads_);
+    if (call_.loss_rows) {
+      state.loss += kernels_.loss_terms(logits, teacher, count, -state.lse).relative_entropy;
+    }
   }
 
   // dq += dS x K over the keys of the chunk.
   void AddQueryGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
     const int64_t num_rows = meeting.block.row_end - meeting.block.row_begin;
+    const int64_t values_per_word = kernels_.values_per_word;
+    PackKeyPanels(meeting, scratch);
     Product product;
-    product.a = scratch.scores;
-    product.a_row_stride = kScoreStride;
+    product.a = scratch.ds_by_head;
+    product.a_row_stride = kernels_.ds_by_head_stride;
     product.a_depth_stride = 1;
-    product.b = KeyPanels(meeting.chunk);
-    product.b_panel_stride = meeting.chunk.padded_keys * kernels_.panel_width;
+    product.b = scratch.key_panels;
+    product.b_panel_stride = KeyPanelStride();
     product.c = scratch.dq_sums;
-    product.c_row_stride = padded_width_;
-    product.num_rows = num_rows * num_heads_;
-    product.num_panels = padded_width_ / kernels_.panel_width;
-    product.depth = meeting.num_keys;
-    product.accumulate = true;
+    product.c_row_stride = row_floats_;
+    product.num_rows = num_rows * padded_heads_;
+    product.num_columns = width_;
+    product.depth = CeilDiv(meeting.num_keys, values_per_word);
+    product.accumulate = !meeting.is_first;
     if (!meeting.visible_pairs_only) {
       kernels_.multiply(product);
       return;
     }
-    product.num_rows = num_heads_;
-    for (int64_t row = 0; row < num_rows; ++row) {
-      product.depth = KeysInChunk(rows[row], meeting.chunk.key_begin);
-      if (product.depth > 0) kernels_.multiply(product);
-      product.a += num_heads_ * kScoreStride;
-      product.c += num_heads_ * padded_width_;
+    // Rows that see most keys first: what is cut off for one is not used by the next.
+    product.num_rows = padded_heads_;
+    for (int64_t row = num_rows - 1; row >= 0; --row) {
+      const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
+      if (count % values_per_word != 0) CutKeyPanels(count, scratch);
+      product.a = scratch.ds_by_head + row * padded_heads_ * kernels_.ds_by_head_stride;
+      product.c = scratch.dq_sums + row * padded_heads_ * row_floats_;
+      product.depth = CeilDiv(count, values_per_word);
+      kernels_.multiply(product);
+    }
+  }
+
+  int64_t KeyPanelStride() const {
+    return kKeysPerChunk / kernels_.values_per_word * kernels_.panel_width;
+  }
+
+  // The chunk's keys once more, as rows of B. They are read anew for every block of rows: that
+  // costs a percent of the block's products, and keeping them a third of the workspace.
+  void PackKeyPanels(const Meeting& meeting, const Scratch& scratch) const {
+    const int64_t step = kernels_.panel_width;
+    for (int64_t key = 0; key < meeting.num_keys; key += step) {
+      const int64_t count = std::min(step, meeting.num_keys - key);
+      LoadKeys(launch_, meeting.chunk, 0, meeting.chunk.key_begin + key, count, scratch.key_rows);
+      kernels_.pack_panels(
+          scratch.key_rows, launch_.row_words, count, width_,
+          scratch.key_panels + key / kernels_.values_per_word * kernels_.panel_width,
+          KeyPanelStride());
+    }
+  }
+
+  // Zeroes key `key`, the second of its word.
+  void CutKeyPanels(int64_t key, const Scratch& scratch) const {
+    for (int64_t column = 0; column < width_; column += kernels_.panel_width) {
+      Word* words = scratch.key_panels + column / kernels_.panel_width * KeyPanelStride() +
+                    key / 2 * kernels_.panel_width;
+      for (int64_t i = 0; i < kernels_.panel_width; ++i) {
+        words[i] = std::bit_cast<Word>(std::bit_cast<uint32_t>(words[i]) & 0xffffu);
+      }
     }
   }
 
   // dk += dS^T x Q over the rows of the block, when it is this block's turn.
   void AddKeyGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
     const int64_t num_rows = meeting.block.row_end - meeting.block.row_begin;
-    const int64_t num_pairs = num_rows * num_heads_;
+    const int64_t row_depth = padded_heads_ / kernels_.values_per_word;
     Product product;
-    product.a = scratch.scores;
+    product.a = scratch.ds_by_key;
     product.a_row_stride = 1;
     product.a_depth_stride = kScoreStride;
     product.b = scratch.query_panels;
-    product.b_panel_stride = num_pairs * kernels_.panel_width;
+    product.b_panel_stride = QueryPanelStride(num_rows);
     product.c = KeyGradients(meeting.chunk);
-    product.c_row_stride = padded_width_;
+    product.c_row_stride = row_floats_;
     product.num_rows = meeting.num_keys;
-    product.num_panels = padded_width_ / kernels_.panel_width;
-    product.depth = num_pairs;
+    product.num_columns = width_;
+    product.depth = num_rows * row_depth;
     product.accumulate = true;
     Counter* ticket = Ticket(meeting.chunk_index);
     WaitUntilReached(*ticket, static_cast<uint32_t>(meeting.block.ticket));
@@ -275,11 +397,11 @@ class GradJob {
       for (int64_t row = 0; row < num_rows; ++row) {
         const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
         product.num_rows = count - previous;
-        product.depth = (num_rows - row) * num_heads_;
+        product.depth = (num_rows - row) * row_depth;
         if (product.num_rows > 0) kernels_.multiply(product);
-        product.a += num_heads_ * kScoreStride + product.num_rows;
-        product.b += num_heads_ * kernels_.panel_width;
-        product.c += product.num_rows * padded_width_;
+        product.a += row_depth * kScoreStride + product.num_rows;
+        product.b += row_depth * kernels_.panel_width;
+        product.c += product.num_rows * row_floats_;
         previous = count;
       }
     }
@@ -287,28 +409,28 @@ class GradJob {
     ticket->notify_all();
   }
 
-  void StoreRow(const RowBlock& block, int64_t row, const Scratch& scratch, const RowState& state) {
-    const int64_t first_pair = row * num_heads_;
+  void StoreRow(const RowBlock& block, int64_t row, const Totals& totals, int64_t num_keys) {
+    const int64_t first_pair = row * padded_heads_;
     const int64_t dq_offset = Launch::RowOffset(call_.dq, block, row);
-    for (int64_t head = 0; head < num_heads_; ++head) {
-      kernels_.store_row(scratch.dq_sums + (first_pair + head) * padded_width_, width_,
-                         call_.dq.dtype, call_.dq.OutAt(dq_offset + head * width_));
+    for (int64_t head = 0; head < call_.num_heads; ++head) {
+      kernels_.store_row(totals.dq + (first_pair + head) * row_floats_, width_, call_.dq.dtype,
+                         call_.dq.OutAt(dq_offset + head * width_));
     }
-    std::memcpy(call_.dw.OutAt(Launch::RowOffset(call_.dw, block, row)),
-                scratch.dw_sums + first_pair, num_heads_ * sizeof(float));
+    std::memcpy(call_.dw.OutAt(Launch::RowOffset(call_.dw, block, row)), totals.dw + first_pair,
+                call_.num_heads * sizeof(float));
     if (call_.softmax_out) {
-      const int64_t offset = Launch::RowOffset(call_.softmax_out, block, row) + state.num_keys;
+      const int64_t offset = Launch::RowOffset(call_.softmax_out, block, row) + num_keys;
       std::memset(call_.softmax_out.OutAt(offset), 0,
-                  (call_.row_stride_p - state.num_keys) * sizeof(float));
+                  (call_.row_stride_p - num_keys) * sizeof(float));
     }
     const int64_t position = block.row_begin + row;
     FillRows(call_.loss_rows, block.batch, block.sequence, position, position + 1,
-             static_cast<float>(state.loss));
+             static_cast<float>(totals.loss[row]));
   }
 
   void StoreKeyGradients(const KeyChunk& chunk) {
     const float* sums = KeyGradients(chunk);
-    for (int64_t key = chunk.key_begin; key < chunk.key_end; ++key, sums += padded_width_) {
+    for (int64_t key = chunk.key_begin; key < chunk.key_end; ++key, sums += row_floats_) {
       const int64_t offset = call_.dk.RowOffset(chunk.batch, chunk.sequence.key_begin, key);
       kernels_.store_row(sums, width_, call_.dk.dtype, call_.dk.OutAt(offset));
     }
@@ -317,16 +439,16 @@ class GradJob {
   const Launch& launch_;
   const OperatorCall& call_;
   const KernelTable& kernels_;
-  std::byte* const workspace_;
+  const Workspace workspace_;
   const int64_t width_;
-  const int64_t padded_width_;
-  const int64_t num_heads_;
-  Dealer chunks_to_pack_, sequences_, blocks_, chunks_to_store_;
+  const int64_t row_floats_;
+  const int64_t padded_heads_;
+  Dealer chunks_to_pack_, sequences_, units_to_sum_, units_, chunks_to_store_;
 };
 
 Result<Launch> Prepare(const KLLossGradArgs& args, int64_t num_threads) {
   return PrepareLaunch(CheckKLLossGrad(args, Precision::kNative), args.metadata, num_threads,
-                       LayOutKLLossGrad);
+                       LayOutKLLossGrad, Heads::kWholeWords);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -15,14 +16,20 @@ int64_t RowsPerBlock(int64_t num_heads) { return std::max<int64_t>(1, kPairsPerB
 
 }  // namespace
 
-Launch::Launch(OperatorCall checked, const KernelTable& kernel_table)
+Launch::Launch(OperatorCall checked, const KernelTable& kernel_table, int64_t heads,
+               int64_t max_workers)
     : call(std::move(checked)),
       kernels(kernel_table),
-      rows_per_block(RowsPerBlock(call.num_heads)),
-      tiling(call.problem, TileShape{rows_per_block, kKeysPerChunk, kernel_table.panel_width}) {}
+      padded_heads(heads),
+      rows_per_block(RowsPerBlock(heads)),
+      depth_words(CeilDiv(call.head_dim, kernels.values_per_word)),
+      row_words(SaturatingRoundUp(depth_words, kVectorFloats)),
+      tiling(call.problem, TileShape{rows_per_block, kKeysPerChunk, kernels.panel_width}),
+      schedule(tiling, kKeysPerSpan, max_workers),
+      num_workers(std::clamp<int64_t>(schedule.num_units(), 1, max_workers)) {}
 
 Result<Launch> PrepareLaunch(Result<OperatorCall> checked, const ConstTensor& metadata,
-                             int64_t num_threads, LayOutFunction lay_out) {
+                             int64_t num_threads, LayOutFunction lay_out, Heads heads) {
   if (!checked.ok()) return checked.status();
   KINDLING_RETURN_IF_ERROR(CheckMetadataInput(metadata, checked.value().problem));
   if (num_threads < 0 || num_threads > kMaxThreads) {
@@ -30,21 +37,53 @@ Result<Launch> PrepareLaunch(Result<OperatorCall> checked, const ConstTensor& me
                            "], or 0 for the default, got ", num_threads);
   }
   if (num_threads == 0) num_threads = GetNumThreads();
-  Launch launch(std::move(checked).value(), CurrentKernels());
-  launch.num_workers = std::clamp<int64_t>(launch.tiling.num_blocks(), 1, num_threads);
+  const KernelTable& kernels = CurrentKernels(checked.value().q.dtype);
+  const int64_t num_heads = checked.value().num_heads;
+  const int64_t padded_heads = heads == Heads::kWholeWords
+                                   ? SaturatingRoundUp(num_heads, kernels.values_per_word)
+                                   : num_heads;
+  Launch launch(std::move(checked).value(), kernels, padded_heads, num_threads);
   WorkspaceDims dims;
   dims.num_padded_keys = launch.tiling.num_padded_keys();
   dims.num_chunks = launch.tiling.num_chunks();
   dims.num_key_heads = launch.call.num_key_heads;
   dims.head_dim = launch.call.head_dim;
-  dims.panel_width = launch.kernels.panel_width;
+  dims.panel_width = kernels.panel_width;
+  dims.values_per_word = kernels.values_per_word;
   dims.rows_per_block = launch.rows_per_block;
-  dims.pairs_per_block = launch.rows_per_block * launch.call.num_heads;
+  dims.pairs_per_block = SaturatingMul(launch.rows_per_block, padded_heads);
   dims.keys_per_chunk = kKeysPerChunk;
   dims.score_stride = kScoreStride;
   dims.num_workers = launch.num_workers;
+  if (launch.schedule.splits_blocks()) dims.num_split_blocks = launch.tiling.num_blocks();
+  dims.num_units = launch.schedule.num_units();
   launch.layout = lay_out(dims);
   return launch;
+}
+
+Counter* Workspace::BlockTurn(int64_t block) const {
+  return std::launder(
+      ArrayAt<Counter>(data_, launch_.layout.block_turns + block * int64_t{kAlignment}));
+}
+
+void Workspace::StartTurns() const {
+  if (!launch_.schedule.splits_blocks()) return;
+  for (int64_t block = 0; block < launch_.tiling.num_blocks(); ++block) {
+    new (data_ + launch_.layout.block_turns + block * int64_t{kAlignment}) Counter(0);
+  }
+}
+
+SpanTurn::SpanTurn(const Launch& launch, const Workspace& workspace, const Unit& unit, int64_t span)
+    : next_(static_cast<uint32_t>(span) + 1) {
+  if (!launch.schedule.splits_blocks()) return;
+  turn_ = workspace.BlockTurn(unit.block);
+  WaitUntilReached(*turn_, static_cast<uint32_t>(span));
+}
+
+SpanTurn::~SpanTurn() {
+  if (turn_ == nullptr) return;
+  turn_->store(next_, std::memory_order_release);
+  turn_->notify_all();
 }
 
 Result<size_t> WorkspaceBytesOf(const Result<Launch>& launch) {
@@ -102,9 +141,10 @@ void ZeroRows(const RowView& view, int64_t batch, int64_t storage_begin, int64_t
 
 void LoadPerHead(const Launch& launch, const RowBlock& block, const RowView& view, float* out) {
   const int64_t num_heads = launch.call.num_heads;
-  for (int64_t row = 0; row < block.row_end - block.row_begin; ++row) {
+  for (int64_t row = 0; row < block.row_end - block.row_begin; ++row, out += launch.padded_heads) {
     launch.kernels.load_row(view.At(Launch::RowOffset(view, block, row)), DType::kFloat32,
-                            view.head_stride, num_heads, out + row * num_heads);
+                            view.head_stride, num_heads, out);
+    std::fill(out + num_heads, out + launch.padded_heads, 0.0f);
   }
 }
 
@@ -115,55 +155,67 @@ void LoadTeacher(const Launch& launch, const RowBlock& block, int64_t row, int64
                           DType::kFloat32, p.element_stride, count, out);
 }
 
-bool PackKeyChunk(const Launch& launch, const KeyChunk& chunk, int64_t key_head, float* key_rows,
-                  int64_t padded_width, float* transposed) {
+bool LoadKeys(const Launch& launch, const KeyChunk& chunk, int64_t key_head, int64_t key_begin,
+              int64_t count, Word* key_rows) {
   const RowView& k = launch.call.k;
-  const int64_t width = launch.call.head_dim;
   bool finite = true;
-  for (int64_t key = chunk.key_begin; key < chunk.key_end; ++key) {
+  for (int64_t key = key_begin; key < key_begin + count; ++key, key_rows += launch.row_words) {
     const int64_t offset = k.RowOffset(chunk.batch, chunk.sequence.key_begin, key);
-    finite &=
-        launch.kernels.load_row(k.At(offset + key_head * k.head_stride), k.dtype, k.element_stride,
-                                width, key_rows + (key - chunk.key_begin) * padded_width);
+    finite &= launch.kernels.load_words(k.At(offset + key_head * k.head_stride), k.dtype,
+                                        k.element_stride, launch.call.head_dim, key_rows);
   }
-  launch.kernels.pack_transposed(key_rows, padded_width, chunk.key_end - chunk.key_begin, width,
-                                 transposed);
   return finite;
 }
 
-bool LoadQueries(const Launch& launch, const RowBlock& block, float* queries,
-                 int64_t padded_width) {
+bool PackKeyChunk(const Launch& launch, const KeyChunk& chunk, int64_t key_head, Word* key_rows,
+                  Word* transposed) {
+  const int64_t panel_width = launch.kernels.panel_width;
+  bool finite = true;
+  for (int64_t key = chunk.key_begin; key < chunk.key_end; key += panel_width) {
+    const int64_t count = std::min(panel_width, chunk.key_end - key);
+    finite &= LoadKeys(launch, chunk, key_head, key, count, key_rows);
+    launch.kernels.pack_transposed(key_rows, launch.row_words, count, launch.depth_words,
+                                   transposed);
+    transposed += panel_width * launch.depth_words;
+  }
+  return finite;
+}
+
+bool LoadQueries(const Launch& launch, const RowBlock& block, Word* queries) {
   const RowView& q = launch.call.q;
   const int64_t num_rows = block.row_end - block.row_begin;
-  const int64_t group = launch.call.num_heads / launch.call.num_key_heads;
+  const int64_t num_heads = launch.call.num_heads;
+  const int64_t group = launch.padded_heads / launch.call.num_key_heads;
   bool finite = true;
   for (int64_t row = 0; row < num_rows; ++row) {
     const int64_t offset = Launch::RowOffset(q, block, row);
-    for (int64_t head = 0; head < launch.call.num_heads; ++head) {
-      const int64_t pair = (head / group * num_rows + row) * group + head % group;
-      finite &=
-          launch.kernels.load_row(q.At(offset + head * q.head_stride), q.dtype, q.element_stride,
-                                  launch.call.head_dim, queries + pair * padded_width);
+    const auto at = [&](int64_t head) {
+      return queries + ((head / group * num_rows + row) * group + head % group) * launch.row_words;
+    };
+    for (int64_t head = 0; head < num_heads; ++head) {
+      finite &= launch.kernels.load_words(q.At(offset + head * q.head_stride), q.dtype,
+                                          q.element_stride, launch.call.head_dim, at(head));
+    }
+    for (int64_t head = num_heads; head < launch.padded_heads; ++head) {
+      std::fill_n(at(head), launch.row_words, 0.0f);
     }
   }
   return finite;
 }
 
-void MultiplyScores(const Launch& launch, const float* queries, int64_t padded_width,
-                    int64_t num_pairs, const float* transposed_keys, int64_t num_keys,
-                    float* scores) {
-  const int64_t panel_width = launch.kernels.panel_width;
+void MultiplyScores(const Launch& launch, const Word* queries, int64_t num_pairs,
+                    const Word* transposed_keys, int64_t num_keys, float* scores) {
   Product product;
   product.a = queries;
-  product.a_row_stride = padded_width;
+  product.a_row_stride = launch.row_words;
   product.a_depth_stride = 1;
   product.b = transposed_keys;
-  product.b_panel_stride = launch.call.head_dim * panel_width;
+  product.b_panel_stride = launch.depth_words * launch.kernels.panel_width;
   product.c = scores;
   product.c_row_stride = kScoreStride;
   product.num_rows = num_pairs;
-  product.num_panels = CeilDiv(num_keys, panel_width);
-  product.depth = launch.call.head_dim;
+  product.num_columns = num_keys;
+  product.depth = launch.depth_words;
   launch.kernels.multiply(product);
 }
 

@@ -3,15 +3,18 @@
 #ifndef KINDLING_SRC_OPS_LAUNCH_H_
 #define KINDLING_SRC_OPS_LAUNCH_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/checked_math.h"
 #include "kernels/kernels.h"
 #include "kindling/runtime.h"
 #include "kindling/status.h"
 #include "kindling/tensor.h"
 #include "ops/worker_pool.h"
+#include "plan/schedule.h"
 #include "plan/tiling.h"
 #include "plan/workspace.h"
 #include "problem/operator_call.h"
@@ -23,9 +26,18 @@ namespace kindling {
 // this many rows, and more pairs only where one row has more heads.
 inline constexpr int64_t kPairsPerBlock = 256;
 
+// Sums over keys are formed per span of this many keys, counted from a batch's first key, and the
+// spans are added in ascending order: so a span's sum may come from any worker. With 256 pairs a
+// span is some milliseconds of work.
+inline constexpr int64_t kKeysPerSpan = 8 * kKeysPerChunk;
+
+// Rows of floats and of words are padded to a whole vector of any instruction set.
+inline constexpr int64_t kVectorFloats = 16;
+
 // A checked call, cut into tiles for one instruction set, with the layout of its workspace.
 struct Launch {
-  Launch(OperatorCall checked, const KernelTable& kernel_table);
+  Launch(OperatorCall checked, const KernelTable& kernel_table, int64_t padded_heads,
+         int64_t max_workers);
 
   // Elements from the start of `view` to row `row` of `block`, counted from the block's first.
   static int64_t RowOffset(const RowView& view, const RowBlock& block, int64_t row) {
@@ -35,20 +47,34 @@ struct Launch {
   int64_t VisibleKeys(const RowBlock& block, int64_t row) const {
     return call.problem.NumVisibleKeys(block.sequence, block.row_begin + row);
   }
+  // The chunk of a block's sequence that begins at `key_begin`.
+  int64_t ChunkIndex(const RowBlock& block, int64_t key_begin) const {
+    return tiling.FirstChunk(block.batch) + key_begin / kKeysPerChunk;
+  }
+  // Words of packed keys before a chunk.
+  int64_t PackedWords(const KeyChunk& chunk) const { return chunk.padded_key_begin * depth_words; }
 
   OperatorCall call;
   const KernelTable& kernels;
-  int64_t rows_per_block = 1;
+  int64_t padded_heads;  // heads of a row in the operands of products
+  int64_t rows_per_block;
+  int64_t depth_words;  // of a query or a key
+  int64_t row_words;    // room for them
   Tiling tiling;
+  Schedule schedule;
+  int64_t num_workers;
   WorkspaceLayout layout;
-  int64_t num_workers = 1;
 };
 
 using LayOutFunction = WorkspaceLayout (*)(const WorkspaceDims& dims);
 
+// Whether every row has as many heads in the operands of products as fill whole words, so that sums
+// over (row, head) pairs can be cut between rows. The heads that are added are zeros.
+enum class Heads { kAsGiven, kWholeWords };
+
 // Checks the record and num_threads and prepares the launch.
 Result<Launch> PrepareLaunch(Result<OperatorCall> checked, const ConstTensor& metadata,
-                             int64_t num_threads, LayOutFunction lay_out);
+                             int64_t num_threads, LayOutFunction lay_out, Heads heads);
 
 // Hands out 0, 1, 2, ... to whoever asks.
 class Dealer {
@@ -87,6 +113,58 @@ class WorkspaceLease {
   AlignedBuffer owned_;
 };
 
+// The arrays of one call that all jobs have, at their addresses.
+class Workspace {
+ public:
+  Workspace(const Launch& launch, std::byte* data) : launch_(launch), data_(data) {}
+
+  std::byte* data() const { return data_; }
+  std::byte* OfWorker(const Worker& worker) const {
+    return data_ + launch_.layout.worker_begin + worker.index * launch_.layout.worker_bytes;
+  }
+  // The totals that a worker adds a unit's spans to.
+  std::byte* TotalsOf(const Unit& unit, const Worker& worker) const {
+    const int64_t part = launch_.schedule.splits_blocks() ? unit.block : worker.index;
+    return data_ + launch_.layout.totals_begin + part * launch_.layout.totals_bytes;
+  }
+  Word* TransposedKeys(const KeyChunk& chunk, int64_t key_head = 0) const {
+    return ArrayAt<Word>(data_, launch_.layout.transposed_keys) + launch_.PackedWords(chunk) +
+           key_head * launch_.tiling.num_padded_keys() * launch_.depth_words;
+  }
+  // The span of a split block that may be added to its totals next.
+  Counter* BlockTurn(int64_t block) const;
+  // Lets split blocks begin with their first spans. One worker, before all use turns.
+  void StartTurns() const;
+
+ private:
+  const Launch& launch_;
+  std::byte* const data_;
+};
+
+// Holds a block's totals while one span is added to them: after the spans before it.
+class SpanTurn {
+ public:
+  SpanTurn(const Launch& launch, const Workspace& workspace, const Unit& unit, int64_t span);
+  ~SpanTurn();
+  SpanTurn(const SpanTurn&) = delete;
+  SpanTurn& operator=(const SpanTurn&) = delete;
+
+ private:
+  Counter* turn_ = nullptr;  // null where one worker has the whole block
+  uint32_t next_;
+};
+
+// Calls visit(span, key_begin, key_end, is_last) for the spans of a unit whose block sees
+// `most_keys`; is_last says that the span is the block's last.
+template <class Visit>
+void ForSpans(const Unit& unit, int64_t most_keys, Visit visit) {
+  const int64_t num_spans = std::max<int64_t>(1, CeilDiv(most_keys, kKeysPerSpan));
+  for (int64_t span = unit.span_begin; span < std::min(unit.span_end, num_spans); ++span) {
+    const int64_t begin = span * kKeysPerSpan;
+    visit(span, begin, std::min(begin + kKeysPerSpan, most_keys), span + 1 == num_spans);
+  }
+}
+
 // Takes the workspace, makes the job from it, and calls job.Work(worker) on every worker.
 template <class MakeJob>
 Status RunJob(const Result<Launch>& launch, const RunOptions& options, MakeJob make_job) {
@@ -109,27 +187,31 @@ void FillRows(const RowView& view, int64_t batch, const Sequence& sequence, int6
 void ZeroRows(const RowView& view, int64_t batch, int64_t storage_begin, int64_t row_begin,
               int64_t row_end, int64_t row_elements);
 
-// Loads one value per head of every row of a block, as fp32 [rows][heads].
+// Loads one value per head of every row of a block, as fp32 [rows][padded_heads].
 void LoadPerHead(const Launch& launch, const RowBlock& block, const RowView& view, float* out);
 
 // Loads teacher values of one row, keys [key_begin, key_begin + count).
 void LoadTeacher(const Launch& launch, const RowBlock& block, int64_t row, int64_t key_begin,
                  int64_t count, float* out);
 
-// Packs the keys of a chunk, one key head, as columns of B. `key_rows` receives them as fp32 rows
-// of `padded_width`. Returns whether all are finite.
-bool PackKeyChunk(const Launch& launch, const KeyChunk& chunk, int64_t key_head, float* key_rows,
-                  int64_t padded_width, float* transposed);
+// Reads keys [key_begin, key_begin + count) of a chunk's sequence, one key head, as rows of words.
+// Returns whether all are finite.
+bool LoadKeys(const Launch& launch, const KeyChunk& chunk, int64_t key_head, int64_t key_begin,
+              int64_t count, Word* key_rows);
 
-// Loads the queries of a block as fp32 rows of `padded_width`, ordered by (key head, row, head
-// within the key head's group). Returns whether all are finite.
-bool LoadQueries(const Launch& launch, const RowBlock& block, float* queries, int64_t padded_width);
+// Packs the keys of a chunk, one key head, as columns of B, a panel at a time by way of `key_rows`.
+// Returns whether all are finite.
+bool PackKeyChunk(const Launch& launch, const KeyChunk& chunk, int64_t key_head, Word* key_rows,
+                  Word* transposed);
+
+// Loads the queries of a block as rows of words, ordered by (key head, row, head within the key
+// head's group). Returns whether all are finite.
+bool LoadQueries(const Launch& launch, const RowBlock& block, Word* queries);
 
 // scores[pair][key] of `num_pairs` loaded queries and `num_keys` keys of one packed chunk,
 // kScoreStride apart.
-void MultiplyScores(const Launch& launch, const float* queries, int64_t padded_width,
-                    int64_t num_pairs, const float* transposed_keys, int64_t num_keys,
-                    float* scores);
+void MultiplyScores(const Launch& launch, const Word* queries, int64_t num_pairs,
+                    const Word* transposed_keys, int64_t num_keys, float* scores);
 
 }  // namespace kindling
 

@@ -51,6 +51,10 @@ class Tiling {
   RowBlock Block(int64_t block) const;
   // Requires: 0 <= chunk < num_chunks().
   KeyChunk Chunk(int64_t chunk) const;
+  // Keys that the last row of a block sees; no other row of it sees more.
+  int64_t MostVisibleKeys(const RowBlock& block) const {
+    return problem_.NumVisibleKeys(block.sequence, block.row_end - 1);
+  }
   // The first chunk of a sequence; its others follow.
   int64_t FirstChunk(int64_t batch) const { return chunk_begin_[batch]; }
 

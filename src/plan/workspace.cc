@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kElementBytes = 4;
 constexpr int64_t kLineBytes = kAlignment;
+constexpr int64_t kRowTotalBytes = 32;
 
 // Hands out consecutive, aligned ranges.
 class Ledger {
@@ -28,14 +29,27 @@ class Ledger {
   int64_t end_ = 0;
 };
 
-int64_t PaddedWidth(const WorkspaceDims& dims) {
-  if (dims.head_dim > kInt64Max - dims.panel_width) return kInt64Max;
-  return RoundUp(dims.head_dim, dims.panel_width);
-}
+// Lengths of rows and panels that follow from head_dim.
+struct Widths {
+  explicit Widths(const WorkspaceDims& dims)
+      : depth(CeilDiv(dims.head_dim, dims.values_per_word)),
+        words(SaturatingRoundUp(depth, kVector)),
+        values(SaturatingRoundUp(dims.head_dim, kVector)),
+        panels(SaturatingRoundUp(dims.head_dim, dims.panel_width)) {}
 
-// Places the workers' parts behind what is shared.
-void Finish(const WorkspaceDims& dims, Ledger shared, const Ledger& worker,
+  static constexpr int64_t kVector = 16;  // the widest vector's floats
+  int64_t depth;                          // words of head_dim
+  int64_t words, values, panels;
+};
+
+// Places the parts of totals and workers behind what is shared.
+void Finish(const WorkspaceDims& dims, Ledger shared, const Ledger& totals, const Ledger& worker,
             WorkspaceLayout& layout) {
+  const bool split = dims.num_split_blocks > 0;
+  if (split) layout.block_turns = shared.Reserve({dims.num_split_blocks, kLineBytes});
+  layout.totals_bytes = totals.end();
+  layout.totals_begin =
+      shared.Reserve({split ? dims.num_split_blocks : dims.num_workers, totals.end()});
   layout.worker_bytes = worker.end();
   layout.worker_begin = shared.Reserve({dims.num_workers, worker.end()});
   layout.bytes = shared.end();
@@ -44,52 +58,69 @@ void Finish(const WorkspaceDims& dims, Ledger shared, const Ledger& worker,
 }  // namespace
 
 WorkspaceLayout LayOutSoftmaxLse(const WorkspaceDims& dims) {
-  const int64_t width = PaddedWidth(dims);
+  const Widths widths(dims);
   WorkspaceLayout layout;
   Ledger shared;
-  layout.transposed_keys = shared.Reserve({dims.num_padded_keys, dims.head_dim, kElementBytes});
+  layout.transposed_keys = shared.Reserve({dims.num_padded_keys, widths.depth, kElementBytes});
+  Ledger totals;
+  layout.row_totals = totals.Reserve({dims.rows_per_block, kRowTotalBytes});
   Ledger worker;
-  layout.queries = worker.Reserve({dims.pairs_per_block, width, kElementBytes});
+  layout.queries = worker.Reserve({dims.pairs_per_block, widths.words, kElementBytes});
   layout.scores = worker.Reserve({dims.pairs_per_block, dims.score_stride, kElementBytes});
   layout.pair_values = worker.Reserve({2, dims.pairs_per_block, kElementBytes});
-  layout.key_rows = worker.Reserve({dims.keys_per_chunk, width, kElementBytes});
-  Finish(dims, shared, worker, layout);
+  layout.key_rows = worker.Reserve({dims.panel_width, widths.words, kElementBytes});
+  Finish(dims, shared, totals, worker, layout);
   return layout;
 }
 
 WorkspaceLayout LayOutKLLossGrad(const WorkspaceDims& dims) {
-  const int64_t width = PaddedWidth(dims);
+  const Widths widths(dims);
+  const int64_t pairs = dims.pairs_per_block;
+  const auto words_of = [&](int64_t count) { return CeilDiv(count, dims.values_per_word); };
   WorkspaceLayout layout;
   Ledger shared;
-  layout.transposed_keys = shared.Reserve({dims.num_padded_keys, dims.head_dim, kElementBytes});
-  layout.key_panels = shared.Reserve({dims.num_padded_keys, width, kElementBytes});
-  layout.dk_sums = shared.Reserve({dims.num_padded_keys, width, kElementBytes});
+  layout.transposed_keys = shared.Reserve({dims.num_padded_keys, widths.depth, kElementBytes});
+  layout.dk_sums = shared.Reserve({dims.num_padded_keys, widths.values, kElementBytes});
   layout.chunk_tickets = shared.Reserve({dims.num_chunks, kLineBytes});
   layout.chunk_finite = shared.Reserve({dims.num_chunks});
+  if (dims.num_split_blocks > 0) {
+    layout.unit_sums = shared.Reserve({dims.num_units, dims.rows_per_block, 2 * kElementBytes});
+  }
+  Ledger totals;
+  layout.dq_totals = totals.Reserve({pairs, widths.values, kElementBytes});
+  layout.pair_totals = totals.Reserve({2, pairs, kElementBytes});
+  layout.row_totals = totals.Reserve({dims.rows_per_block, kRowTotalBytes});
   Ledger worker;
-  layout.queries = worker.Reserve({dims.pairs_per_block, width, kElementBytes});
-  layout.query_panels = worker.Reserve({dims.pairs_per_block, width, kElementBytes});
-  layout.scores = worker.Reserve({dims.pairs_per_block, dims.score_stride, kElementBytes});
-  layout.dq_sums = worker.Reserve({dims.pairs_per_block, width, kElementBytes});
-  layout.pair_values = worker.Reserve({2, dims.pairs_per_block, kElementBytes});
-  layout.key_rows = worker.Reserve({dims.keys_per_chunk, width, kElementBytes});
-  Finish(dims, shared, worker, layout);
+  layout.queries = worker.Reserve({pairs, widths.words, kElementBytes});
+  layout.query_panels = worker.Reserve({widths.panels, words_of(pairs), kElementBytes});
+  layout.key_panels = worker.Reserve({widths.panels, words_of(dims.keys_per_chunk), kElementBytes});
+  layout.scores = worker.Reserve({pairs, dims.score_stride, kElementBytes});
+  if (dims.values_per_word == 2) {
+    layout.ds_by_head = worker.Reserve({pairs, dims.score_stride / 2, kElementBytes});
+    layout.ds_by_key = worker.Reserve({words_of(pairs), dims.score_stride, kElementBytes});
+  }
+  layout.dq_sums = worker.Reserve({pairs, widths.values, kElementBytes});
+  layout.pair_values = worker.Reserve({2, pairs, kElementBytes});
+  layout.key_rows = worker.Reserve({dims.panel_width, widths.words, kElementBytes});
+  Finish(dims, shared, totals, worker, layout);
   return layout;
 }
 
 WorkspaceLayout LayOutAttentionL1Norm(const WorkspaceDims& dims) {
-  const int64_t width = PaddedWidth(dims);
+  const Widths widths(dims);
   WorkspaceLayout layout;
   Ledger shared;
   layout.transposed_keys =
-      shared.Reserve({dims.num_key_heads, dims.num_padded_keys, dims.head_dim, kElementBytes});
+      shared.Reserve({dims.num_key_heads, dims.num_padded_keys, widths.depth, kElementBytes});
+  Ledger totals;
+  layout.pair_totals = totals.Reserve({2, dims.pairs_per_block, kElementBytes});
   Ledger worker;
-  layout.queries = worker.Reserve({dims.pairs_per_block, width, kElementBytes});
+  layout.queries = worker.Reserve({dims.pairs_per_block, widths.words, kElementBytes});
   layout.scores = worker.Reserve({dims.pairs_per_block, dims.score_stride, kElementBytes});
   layout.pair_values = worker.Reserve({2, dims.pairs_per_block, kElementBytes});
   layout.row_sums = worker.Reserve({dims.rows_per_block, dims.keys_per_chunk, kElementBytes});
-  layout.key_rows = worker.Reserve({dims.keys_per_chunk, width, kElementBytes});
-  Finish(dims, shared, worker, layout);
+  layout.key_rows = worker.Reserve({dims.panel_width, widths.words, kElementBytes});
+  Finish(dims, shared, totals, worker, layout);
   return layout;
 }
 

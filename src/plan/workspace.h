@@ -7,40 +7,56 @@
 
 namespace kindling {
 
-// Sizes of one call. Counts of pairs are (row, head) pairs of one row block.
+// Sizes of one call. Counts of pairs are (row, head) pairs of one row block. A word is 32 bits.
 struct WorkspaceDims {
   int64_t num_padded_keys = 0;
   int64_t num_chunks = 0;
   int64_t num_key_heads = 1;
   int64_t head_dim = 0;
   int64_t panel_width = 1;
+  int64_t values_per_word = 1;  // of the operands of products
   int64_t pairs_per_block = 0;
   int64_t rows_per_block = 0;
   int64_t keys_per_chunk = 0;
-  int64_t score_stride = 0;
+  int64_t score_stride = 0;  // floats
   int64_t num_workers = 1;
+  int64_t num_split_blocks = 0;  // 0: units are whole blocks
+  int64_t num_units = 0;
 };
 
 // Offsets are bytes from the start of the workspace, those of a worker from the start of its part:
-// worker i's part starts at worker_begin + i * worker_bytes. Every array is 64-byte aligned;
-// elements are 4 bytes unless said otherwise. What an operator does without has offset 0 and no
-// bytes.
+// worker i's part starts at worker_begin + i * worker_bytes. So do those of totals, with one part
+// per worker or, where blocks are split, per block. Every array is 64-byte aligned and of 4-byte
+// elements unless said otherwise. What an operator does without has offset 0 and no bytes.
+//
+// "values" rounds head_dim up to 16, "words" the words of head_dim likewise; "[panels]" stands for
+// head_dim rounded up to panel_width.
 struct WorkspaceLayout {
-  int64_t transposed_keys = 0;  // [key heads][panels of keys][head_dim][panel_width]
-  int64_t key_panels = 0;       // per chunk: [panels of head_dim][padded keys][panel_width]
-  int64_t dk_sums = 0;          // [padded keys][padded head_dim]
+  int64_t transposed_keys = 0;  // [key heads][panels of keys][words of head_dim][panel_width]
+  int64_t dk_sums = 0;          // [padded keys][values]
   int64_t chunk_tickets = 0;    // [chunks], one cache line each
   int64_t chunk_finite = 0;     // [chunks], one byte each
+  int64_t block_turns = 0;      // [split blocks], one cache line each
+  int64_t unit_sums = 0;        // [units][rows] of fp64, where blocks are split
+
+  int64_t totals_begin = 0;
+  int64_t totals_bytes = 0;
+  int64_t dq_totals = 0;    // [pairs][values]
+  int64_t pair_totals = 0;  // [2][pairs]: dw, or max and sum of the teacher's scores
+  int64_t row_totals = 0;   // [rows] of 32 bytes: what a row has seen
 
   int64_t worker_begin = 0;
   int64_t worker_bytes = 0;
-  int64_t queries = 0;       // [pairs][padded head_dim]
-  int64_t query_panels = 0;  // [panels of head_dim][pairs][panel_width]
+  int64_t queries = 0;       // [pairs][words]
+  int64_t query_panels = 0;  // [panels][words of pairs]
+  int64_t key_panels = 0;    // [panels][words of keys_per_chunk]
   int64_t scores = 0;        // [pairs][score_stride]
-  int64_t dq_sums = 0;       // [pairs][padded head_dim]
-  int64_t pair_values = 0;   // [2][pairs]: per (row, head): w and dw, or the teacher's lse
+  int64_t ds_by_head = 0;    // bf16 only: [pairs][score_stride / 2]
+  int64_t ds_by_key = 0;     // bf16 only: [pairs / 2][score_stride]
+  int64_t dq_sums = 0;       // [pairs][values]
+  int64_t pair_values = 0;   // [2][pairs]: w and dw; or the teacher's lse, or its max and sum
   int64_t row_sums = 0;      // [rows][keys_per_chunk]: the teacher's sums over heads
-  int64_t key_rows = 0;      // [keys_per_chunk][padded head_dim]: keys of a chunk while packed
+  int64_t key_rows = 0;      // [panel_width][words]: keys of a panel while packed
 
   int64_t bytes = 0;  // saturates at INT64_MAX
 };

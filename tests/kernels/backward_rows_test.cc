@@ -30,6 +30,20 @@ class BackwardRows : public KernelTest {
     kernels_.grad_row(row);
     return out;
   }
+
+  // Turns fp32 scores into dS in place.
+  void Backward(std::vector<float>& scores, const float* w, int64_t num_heads,
+                const float* logits_grad, int64_t count, int64_t padded_count, float* dw) const {
+    BackwardRow row;
+    row.scores = row.ds_by_head = row.ds_by_key = scores.data();
+    row.w = w;
+    row.num_heads = num_heads;
+    row.logits_grad = logits_grad;
+    row.count = count;
+    row.padded_count = padded_count;
+    row.dw = dw;
+    kernels_.backward_scores(row);
+  }
 };
 
 TEST_P(BackwardRows, GradRow) {
@@ -62,7 +76,7 @@ TEST_P(BackwardRows, GradRow) {
 // dI is zero from `count` up to a whole vector, whatever NaN lies there in the inputs, and nothing
 // is written further on.
 TEST_P(BackwardRows, GradRowEndsInZeros) {
-  const int64_t lanes = kernels_.panel_width / 2;
+  const int64_t lanes = LanesOf(GetParam());
   for (int64_t count = 0; count <= kMaxTail; ++count) {
     const std::vector<float> logits = Buffer(count);
     const std::vector<float> p = Teacher(count);
@@ -234,7 +248,7 @@ TEST_P(BackwardRows, BackwardScores) {
       const std::vector<float> w = Buffer(kHeads);
       float dw[kHeads] = {1.0f, -2.0f, 0.0f};
       const std::vector<float> before = scores;
-      kernels_.backward_scores(scores.data(), w.data(), kHeads, grad.data(), count, padded, dw);
+      Backward(scores, w.data(), kHeads, grad.data(), count, padded, dw);
       for (int64_t head = 0; head < kHeads; ++head) {
         double sum = 0.0;
         double magnitude = 0.0;
@@ -268,7 +282,7 @@ TEST_P(BackwardRows, TheGateIsStrict) {
   const std::vector<float> grad(16, 2.0f);
   const float w[16] = {3.0f};
   float dw[1] = {0.0f};
-  kernels_.backward_scores(scores.data(), w, 1, grad.data(), 5, 5, dw);
+  Backward(scores, w, 1, grad.data(), 5, 5, dw);
   EXPECT_EQ(BitsOf(scores[0]), 0u);
   EXPECT_EQ(BitsOf(scores[1]), 0u);
   EXPECT_EQ(BitsOf(scores[2]), 0u);
@@ -284,7 +298,7 @@ TEST_P(BackwardRows, ANanInTheLogitGradientReachesOpenGates) {
   grad[0] = grad[1] = kNanF;
   const float w[16] = {3.0f};
   float dw[1] = {0.0f};
-  kernels_.backward_scores(scores.data(), w, 1, grad.data(), 3, 3, dw);
+  Backward(scores, w, 1, grad.data(), 3, 3, dw);
   EXPECT_TRUE(std::isnan(scores[0]));
   EXPECT_EQ(BitsOf(scores[1]), 0u);
   EXPECT_EQ(scores[2], 6.0f);

@@ -26,15 +26,19 @@ TEST(Dispatch, TheBestIsTheDefault) { EXPECT_EQ(GetIsa(), SupportedIsas().back()
 
 TEST(Dispatch, EverySetHasAWholeTable) {
   for (const Isa isa : SupportedIsas()) {
-    const KernelTable* table = KernelsFor(isa);
-    ASSERT_NE(table, nullptr);
-    EXPECT_EQ(table->isa, isa);
-    EXPECT_GE(table->panel_width, 1);
-    EXPECT_EQ(kKeysPerChunk % table->panel_width, 0);
-    EXPECT_TRUE(table->load_row && table->store_row && table->pack_transposed &&
-                table->pack_panels && table->multiply && table->weigh_scores && table->max_sum &&
-                table->merge && table->sum && table->add_exp && table->divide && table->grad_row &&
-                table->loss_terms && table->backward_scores);
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+      const KernelTable* table = KernelsFor(isa, dtype);
+      ASSERT_NE(table, nullptr);
+      EXPECT_GE(table->panel_width, 1);
+      EXPECT_EQ(kKeysPerChunk % table->panel_width, 0);
+      const bool pairs = isa == Isa::kAvx512Bf16 && dtype == DType::kBFloat16;
+      EXPECT_EQ(table->values_per_word, pairs ? 2 : 1);
+      EXPECT_TRUE(table->load_row && table->store_row && table->load_words &&
+                  table->pack_transposed && table->pack_panels && table->multiply &&
+                  table->weigh_scores && table->max_sum && table->merge && table->sum &&
+                  table->add_exp && table->divide && table->grad_row && table->loss_terms &&
+                  table->backward_scores);
+    }
   }
 }
 
@@ -42,7 +46,9 @@ TEST(Dispatch, SetIsaChoosesTheTable) {
   for (const Isa isa : SupportedIsas()) {
     const ScopedIsa forced(isa);
     EXPECT_EQ(GetIsa(), isa);
-    EXPECT_EQ(&CurrentKernels(), KernelsFor(isa));
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+      EXPECT_EQ(&CurrentKernels(dtype), KernelsFor(isa, dtype));
+    }
   }
   EXPECT_EQ(GetIsa(), SupportedIsas().back());
 }
@@ -58,7 +64,7 @@ TEST(Dispatch, UnknownSetsAreRefused) {
 
 TEST(Dispatch, SetsThatTheProcessorLacksAreRefused) {
   const std::vector<Isa> isas = SupportedIsas();
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     const bool supported = std::find(isas.begin(), isas.end(), isa) != isas.end();
     EXPECT_EQ(KernelsFor(isa) != nullptr, supported);
     const Isa before = GetIsa();
@@ -70,6 +76,8 @@ TEST(Dispatch, SetsThatTheProcessorLacksAreRefused) {
 TEST(Dispatch, Names) {
   EXPECT_EQ(IsaName(Isa::kPortable), "portable");
   EXPECT_EQ(IsaName(Isa::kAvx2), "avx2");
+  EXPECT_EQ(IsaName(Isa::kAvx512), "avx512");
+  EXPECT_EQ(IsaName(Isa::kAvx512Bf16), "avx512_bf16");
   EXPECT_EQ(IsaName(kUnknown), "unknown");
 }
 

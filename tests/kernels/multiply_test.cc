@@ -30,7 +30,7 @@ struct Operands {
     product.b_panel_stride = depth * panel_width + 7;
     product.c_row_stride = num_panels * panel_width + 5;
     product.num_rows = num_rows;
-    product.num_panels = num_panels;
+    product.num_columns = num_panels * panel_width;
     product.depth = depth;
   }
 
@@ -65,7 +65,7 @@ class Multiply : public KernelTest {
     for (int64_t at = 0; at < static_cast<int64_t>(c.size()); ++at) {
       const int64_t row = at / product.c_row_stride;
       const int64_t column = at % product.c_row_stride;
-      if (row >= product.num_rows || column >= product.num_panels * operands.panel_width) {
+      if (row >= product.num_rows || column >= product.num_columns) {
         ASSERT_EQ(c[at], operands.c[at]) << "outside of C";
         continue;
       }
@@ -103,6 +103,28 @@ TEST_P(Multiply, EqualsPlainLoops) {
   }
 }
 
+// Whole vectors are written, and no more: as many columns as there are, rounded up to a vector, and
+// those as in the product of whole panels.
+TEST_P(Multiply, ColumnsMayEndWithinAPanel) {
+  for (const Order order : kOrders) {
+    const Operands operands(kernels_, random_, order, kMaxRows, 2, 11);
+    const std::vector<float> whole = Run(operands, true);
+    for (int64_t columns = 0; columns <= 2 * operands.panel_width; ++columns) {
+      Operands part = operands;
+      part.product.num_columns = columns;
+      const std::vector<float> c = Run(part, true);
+      for (int64_t at = 0; at < static_cast<int64_t>(c.size()); ++at) {
+        const int64_t column = at % part.product.c_row_stride;
+        if (at / part.product.c_row_stride < kMaxRows && column < columns) {
+          ASSERT_EQ(BitsOf(c[at]), BitsOf(whole[at])) << columns;
+        } else if (column >= (columns + 15) / 16 * 16) {
+          ASSERT_EQ(BitsOf(c[at]), BitsOf(operands.c[at])) << columns << ": written behind";
+        }
+      }
+    }
+  }
+}
+
 // The same row in any tile, the same column in any panel: the same bits.
 TEST_P(Multiply, AnElementDoesNotDependOnItsTile) {
   for (const Order order : kOrders) {
@@ -115,7 +137,7 @@ TEST_P(Multiply, AnElementDoesNotDependOnItsTile) {
           part.product.a = part.a.data() + begin * part.product.a_row_stride;
           part.product.num_rows = end - begin;
           part.product.b = part.b.data() + part.product.b_panel_stride;  // the second panel alone
-          part.product.num_panels = 1;
+          part.product.num_columns = operands.panel_width;
           std::vector<float> c = part.c;
           part.product.c = c.data() + begin * part.product.c_row_stride + operands.panel_width;
           part.product.accumulate = accumulate;

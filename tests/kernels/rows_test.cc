@@ -237,7 +237,7 @@ TEST_P(Rows, StoreOverflowsToInfinity) {
 TEST_P(Rows, PackTransposed) {
   const int64_t panel = kernels_.panel_width;
   for (int64_t num_rows = 1; num_rows <= 2 * panel + 1; ++num_rows) {
-    for (const int64_t width : {1, 3, 8}) {
+    for (const int64_t width : {1, 3, 8, 37}) {
       const int64_t stride = width + 2;
       const std::vector<float> rows = Buffer(num_rows * stride);
       const int64_t padded = (num_rows + panel - 1) / panel * panel;

@@ -6,7 +6,7 @@ foreach(object IN LISTS objects)
   if(NOT object MATCHES "/kernels_([^/.]+)\\.cc\\." OR CMAKE_MATCH_1 STREQUAL "portable")
     continue()  # compiled for any processor
   endif()
-  set(isa ${CMAKE_MATCH_1})
+  string(REPLACE "_" "" isa ${CMAKE_MATCH_1})
   execute_process(COMMAND ${NM} --demangle --defined-only ${object}
                   OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+" symbols "${output}")

@@ -15,9 +15,9 @@ namespace {
 testing::AssertionResult MatchesReference(const Case& spec) {
   const Indexer problem(spec);
   const GradOutputs want = ReferenceKLLossGrad(problem);
-  const GradBounds bounds = BoundKLLossGrad(problem);
   for (const Isa isa : SupportedIsas()) {
     const ScopedIsa forced(isa);
+    const GradBounds bounds = BoundKLLossGrad(problem);
     const GradOutputs got = RunKLLossGrad(problem, {}, {.num_threads = 2});
     const struct {
       std::string_view name;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "kindling/operators.h"
 #include "support/build_kind.h"
 #include "support/compare.h"
@@ -260,8 +261,11 @@ TEST(Reproducibility, InputsWidenExactly) {
       Indexer wide = narrow;
       wide.q = narrow.q.ConvertedTo(DType::kFloat32);
       wide.k = narrow.k.ConvertedTo(DType::kFloat32);
-      testing::AssertionResult same = SameBits(RunKLLossGrad(wide), wide_grads, spec);
-      if (same) same = SameBits(RunSoftmaxLse(wide), RunSoftmaxLse(narrow), spec);
+      testing::AssertionResult same = testing::AssertionSuccess();
+      if (CurrentKernels(dtype).values_per_word == 1) {  // else they are multiplied as bf16
+        same = SameBits(RunKLLossGrad(wide), wide_grads, spec);
+        if (same) same = SameBits(RunSoftmaxLse(wide), RunSoftmaxLse(narrow), spec);
+      }
       if (same) same = SameBits("dq", rounded.dq, wide_grads.dq.ConvertedTo(dtype), spec);
       if (same) same = SameBits("dk", rounded.dk, wide_grads.dk.ConvertedTo(dtype), spec);
       return same;

@@ -23,43 +23,80 @@ struct Array {
 
 // The arrays of one operator, with the sizes that workspace.h gives them.
 struct Arrays {
-  std::vector<Array> shared, worker;
+  std::vector<Array> shared, totals, worker;
 };
 
-int64_t PaddedWidth(const WorkspaceDims& dims) {
-  int64_t width = 0;
-  while (width < dims.head_dim) width += dims.panel_width;
-  return width;
+void Append(const std::vector<Array>& more, std::vector<Array>& arrays) {
+  arrays.insert(arrays.end(), more.begin(), more.end());
 }
 
+int64_t RoundUp(int64_t a, int64_t unit) { return (a + unit - 1) / unit * unit; }
+
+// What follows from head_dim, in words of 4 bytes.
+struct Widths {
+  explicit Widths(const WorkspaceDims& dims)
+      : depth(WordsOf(dims, dims.head_dim)),
+        words(RoundUp(depth, 16)),
+        values(RoundUp(dims.head_dim, 16)),
+        panels(RoundUp(dims.head_dim, dims.panel_width)) {}
+  static int64_t WordsOf(const WorkspaceDims& dims, int64_t count) {
+    return (count + dims.values_per_word - 1) / dims.values_per_word;
+  }
+  int64_t depth, words, values, panels;
+};
+
 Arrays CommonArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
-  const int64_t width = PaddedWidth(dims);
-  return {{{"transposed_keys", layout.transposed_keys,
-            4 * dims.num_key_heads * dims.num_padded_keys * dims.head_dim}},
-          {{"queries", layout.queries, 4 * dims.pairs_per_block * width},
-           {"scores", layout.scores, 4 * dims.pairs_per_block * dims.score_stride},
-           {"pair_values", layout.pair_values, 4 * 2 * dims.pairs_per_block},
-           {"key_rows", layout.key_rows, 4 * dims.keys_per_chunk * width}}};
+  const Widths widths(dims);
+  Arrays arrays = {{{"transposed_keys", layout.transposed_keys,
+                     4 * dims.num_key_heads * dims.num_padded_keys * widths.depth}},
+                   {},
+                   {{"queries", layout.queries, 4 * dims.pairs_per_block * widths.words},
+                    {"scores", layout.scores, 4 * dims.pairs_per_block * dims.score_stride},
+                    {"pair_values", layout.pair_values, 4 * 2 * dims.pairs_per_block},
+                    {"key_rows", layout.key_rows, 4 * dims.panel_width * widths.words}}};
+  if (dims.num_split_blocks > 0) {
+    arrays.shared.push_back({"block_turns", layout.block_turns, kLine * dims.num_split_blocks});
+  }
+  return arrays;
+}
+
+Arrays SoftmaxLseArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
+  Arrays arrays = CommonArrays(dims, layout);
+  arrays.totals = {{"row_totals", layout.row_totals, 32 * dims.rows_per_block}};
+  return arrays;
 }
 
 Arrays KLLossGradArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
-  const int64_t width = PaddedWidth(dims);
+  const Widths widths(dims);
+  const int64_t pairs = dims.pairs_per_block;
   Arrays arrays = CommonArrays(dims, layout);
-  const std::vector<Array> shared = {
-      {"key_panels", layout.key_panels, 4 * dims.num_padded_keys * width},
-      {"dk_sums", layout.dk_sums, 4 * dims.num_padded_keys * width},
-      {"chunk_tickets", layout.chunk_tickets, kLine * dims.num_chunks},
-      {"chunk_finite", layout.chunk_finite, dims.num_chunks}};
-  const std::vector<Array> worker = {
-      {"query_panels", layout.query_panels, 4 * dims.pairs_per_block * width},
-      {"dq_sums", layout.dq_sums, 4 * dims.pairs_per_block * width}};
-  arrays.shared.insert(arrays.shared.end(), shared.begin(), shared.end());
-  arrays.worker.insert(arrays.worker.end(), worker.begin(), worker.end());
+  Append({{"dk_sums", layout.dk_sums, 4 * dims.num_padded_keys * widths.values},
+          {"chunk_tickets", layout.chunk_tickets, kLine * dims.num_chunks},
+          {"chunk_finite", layout.chunk_finite, dims.num_chunks}},
+         arrays.shared);
+  if (dims.num_split_blocks > 0) {
+    Append({{"unit_sums", layout.unit_sums, 8 * dims.num_units * dims.rows_per_block}},
+           arrays.shared);
+  }
+  arrays.totals = {{"dq_totals", layout.dq_totals, 4 * pairs * widths.values},
+                   {"pair_totals", layout.pair_totals, 4 * 2 * pairs},
+                   {"row_totals", layout.row_totals, 32 * dims.rows_per_block}};
+  Append({{"query_panels", layout.query_panels, 4 * widths.panels * Widths::WordsOf(dims, pairs)},
+          {"key_panels", layout.key_panels,
+           4 * widths.panels * Widths::WordsOf(dims, dims.keys_per_chunk)},
+          {"dq_sums", layout.dq_sums, 4 * pairs * widths.values}},
+         arrays.worker);
+  if (dims.values_per_word == 2) {
+    Append({{"ds_by_head", layout.ds_by_head, 4 * pairs * (dims.score_stride / 2)},
+            {"ds_by_key", layout.ds_by_key, 4 * Widths::WordsOf(dims, pairs) * dims.score_stride}},
+           arrays.worker);
+  }
   return arrays;
 }
 
 Arrays AttentionL1NormArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout) {
   Arrays arrays = CommonArrays(dims, layout);
+  arrays.totals = {{"pair_totals", layout.pair_totals, 4 * 2 * dims.pairs_per_block}};
   arrays.worker.push_back(
       {"row_sums", layout.row_sums, 4 * dims.rows_per_block * dims.keys_per_chunk});
   return arrays;
@@ -86,10 +123,15 @@ std::string ArrayFault(const std::vector<Array>& arrays, int64_t end) {
 
 std::string Fault(const WorkspaceDims& dims, const WorkspaceLayout& layout, Arrays arrays) {
   if (layout.worker_bytes % kLine != 0) return "the workers' parts are not aligned";
-  const std::string fault = ArrayFault(arrays.worker, layout.worker_bytes);
+  std::string fault = ArrayFault(arrays.worker, layout.worker_bytes);
   if (!fault.empty()) return fault;
-  arrays.shared.push_back(
-      {"the workers' parts", layout.worker_begin, layout.worker_bytes * dims.num_workers});
+  if (layout.totals_bytes % kLine != 0) return "the totals are not aligned";
+  fault = ArrayFault(arrays.totals, layout.totals_bytes);
+  if (!fault.empty()) return fault;
+  const int64_t num_totals = dims.num_split_blocks > 0 ? dims.num_split_blocks : dims.num_workers;
+  Append({{"the totals", layout.totals_begin, layout.totals_bytes * num_totals},
+          {"the workers' parts", layout.worker_begin, layout.worker_bytes * dims.num_workers}},
+         arrays.shared);
   return ArrayFault(arrays.shared, layout.bytes);
 }
 
@@ -110,7 +152,7 @@ WorkspaceDims SomeDims() {
 TEST(Workspace, ArraysLieApart) {
   WorkspaceDims dims = SomeDims();
   WorkspaceLayout layout = LayOutSoftmaxLse(dims);
-  EXPECT_EQ(Fault(dims, layout, CommonArrays(dims, layout)), "");
+  EXPECT_EQ(Fault(dims, layout, SoftmaxLseArrays(dims, layout)), "");
   layout = LayOutKLLossGrad(dims);
   EXPECT_EQ(Fault(dims, layout, KLLossGradArrays(dims, layout)), "");
   dims.num_key_heads = 4;
@@ -133,8 +175,11 @@ TEST(Workspace, ArraysLieApartWhateverTheirSizes) {
     dims.keys_per_chunk = size();
     dims.score_stride = size();
     dims.num_workers = 1 + random.Below(69);
+    dims.values_per_word = 1 + random.Below(2);
+    dims.num_split_blocks = random.Below(2) == 0 ? 0 : 1 + random.Below(100);
+    dims.num_units = random.Below(200);
     WorkspaceLayout layout = LayOutSoftmaxLse(dims);
-    ASSERT_EQ(Fault(dims, layout, CommonArrays(dims, layout)), "") << "repeat " << repeat;
+    ASSERT_EQ(Fault(dims, layout, SoftmaxLseArrays(dims, layout)), "") << "repeat " << repeat;
     layout = LayOutKLLossGrad(dims);
     ASSERT_EQ(Fault(dims, layout, KLLossGradArrays(dims, layout)), "") << "repeat " << repeat;
     dims.num_key_heads = 1 + random.Below(8);
@@ -150,9 +195,10 @@ TEST(Workspace, GrowsByOnePartPerWorker) {
     const WorkspaceLayout one = lay_out(dims);
     dims.num_workers = 7;
     const WorkspaceLayout seven = lay_out(dims);
-    EXPECT_EQ(seven.worker_begin, one.worker_begin);
+    EXPECT_EQ(seven.totals_begin, one.totals_begin);
+    EXPECT_EQ(seven.totals_bytes, one.totals_bytes);
     EXPECT_EQ(seven.worker_bytes, one.worker_bytes);
-    EXPECT_EQ(seven.bytes, one.bytes + 6 * one.worker_bytes);
+    EXPECT_EQ(seven.bytes, one.bytes + 6 * (one.totals_bytes + one.worker_bytes));
   }
 }
 

@@ -222,6 +222,9 @@ GradBounds BoundKLLossGrad(const Indexer& problem) {
   ErrorOfSums dq(placement.num_allocated_rows * num_heads * width);
   ErrorOfSums dk(placement.num_allocated_keys * width);
   ErrorOfSums dw(placement.num_allocated_rows * num_heads);
+  // Relative, of dS as an operand of products.
+  const double operand_rounding =
+      CurrentKernels(spec.dtype).values_per_word == 2 ? HalfUlp(DType::kBFloat16, 1.0) : 0.0;
   GradBounds bounds;
   bounds.softmax_out.resize(placement.num_allocated_rows * placement.num_columns);
   bounds.loss_rows.resize(placement.num_allocated_rows);
@@ -252,6 +255,7 @@ GradBounds BoundKLLossGrad(const Indexer& problem) {
         Approx scores_grad = Times(logits_grad, Approx{inputs.w[pair], 0.0});
         if (std::abs(score.value) <= score.error) scores_grad.error = scores_grad.most();
         if (score.value <= 0.0) scores_grad.value = 0.0;
+        scores_grad.error += operand_rounding * scores_grad.most();
         if (score.value < -score.error) scores_grad.error = 0.0;
         for (int64_t d = 0; d < width; ++d) {
           const int64_t query_at = pair * width + d;

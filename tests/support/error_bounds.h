@@ -7,6 +7,7 @@
 //   I         sum |w| err_S + gamma(N1 + 1) sum |w| (R + err_S)
 //   exp, ln   2 ulp, as the kernels promise (tests/kernels checks it)
 //   dS        where |S| <= err_S the gate may fall either way: all of |dI w| is error
+//             and half a bf16 unit more where products take bf16 operands
 //   sums      gamma of the longest chain of additions: within a chunk of keys or a block of rows,
 //   and
 //             over chunks or blocks
@@ -33,6 +34,7 @@ struct GradBounds {
 };
 
 LseBounds BoundSoftmaxLse(const Indexer& problem);
+// For the instruction set that is chosen when it is called.
 GradBounds BoundKLLossGrad(const Indexer& problem);
 Bounds BoundAttentionL1Norm(const Teacher& problem);
 

@@ -1,8 +1,9 @@
-// The text of the tile functions, once for all instruction sets: `Vec` is a vector layer (contract
-// in vec_portable.h). Included by one translation unit per instruction set, which is compiled for
-// it; everything here is a member of a template over Vec, so that no symbol is shared between them.
-#ifndef KINDLING_SRC_KERNELS_TILE_KERNELS_H_
-#define KINDLING_SRC_KERNELS_TILE_KERNELS_H_
+// Functions of one row or vector of fp32 values: loading, storing, exp and ln, what stands between
+// the products. `Vec` is a vector layer (contract in vec_portable.h). Included by one translation
+// unit per instruction set, which is compiled for it; everything here is a member of a template
+// over Vec, so that no symbol is shared between them.
+#ifndef KINDLING_SRC_KERNELS_TILE_ROWS_H_
+#define KINDLING_SRC_KERNELS_TILE_ROWS_H_
 
 #include <cstdint>
 #include <type_traits>
@@ -12,12 +13,11 @@
 namespace kindling {
 
 template <class Vec>
-struct TileKernels {
+struct RowKernels {
   using Float = typename Vec::Float;
   using Int = typename Vec::Int;
   using Mask = typename Vec::Mask;
   static constexpr int64_t kLanes = Vec::kLanes;
-  static constexpr int64_t kPanel = 2 * kLanes;
 
   // ---- Elementary functions ----
 
@@ -139,115 +139,6 @@ struct TileKernels {
     }
   }
 
-  static void PackTransposed(const float* rows, int64_t row_stride, int64_t num_rows, int64_t width,
-                             float* panels) {
-    for (int64_t row = 0; row < num_rows; row += kPanel) {
-      float* panel = panels + row * width;
-      const int64_t some = num_rows - row < kPanel ? num_rows - row : kPanel;
-      for (int64_t i = 0; i < width; ++i) {
-        for (int64_t lane = 0; lane < some; ++lane) {
-          panel[i * kPanel + lane] = rows[(row + lane) * row_stride + i];
-        }
-        for (int64_t lane = some; lane < kPanel; ++lane) panel[i * kPanel + lane] = 0.0f;
-      }
-    }
-  }
-
-  static void PackPanels(const float* rows, int64_t row_stride, int64_t num_rows, int64_t width,
-                         float* panels, int64_t panel_stride) {
-    for (int64_t column = 0; column < width; column += kPanel) {
-      float* panel = panels + column / kPanel * panel_stride;
-      const int64_t some = width - column < kPanel ? width - column : kPanel;
-      for (int64_t row = 0; row < num_rows; ++row) {
-        const float* from = rows + row * row_stride + column;
-        float* to = panel + row * kPanel;
-        if (some == kPanel) {
-          Vec::Store(to, Vec::Load(from));
-          Vec::Store(to + kLanes, Vec::Load(from + kLanes));
-        } else {
-          for (int64_t lane = 0; lane < some; ++lane) to[lane] = from[lane];
-          for (int64_t lane = some; lane < kPanel; ++lane) to[lane] = 0.0f;
-        }
-      }
-    }
-  }
-
-  // ---- Products ----
-
-  // kRows rows x one panel. Each sum runs over k ascending in a register of its own.
-  template <int kRows, bool kRowsContiguous>
-  static inline void Tile(const float* a, int64_t a_stride, const float* b, int64_t depth, float* c,
-                          int64_t c_row_stride, bool accumulate) {
-    Float sum[kRows][2];
-    for (int row = 0; row < kRows; ++row) sum[row][0] = sum[row][1] = Vec::Set(0.0f);
-    for (int64_t k = 0; k < depth; ++k) {
-      const Float b0 = Vec::Load(b + k * kPanel);
-      const Float b1 = Vec::Load(b + k * kPanel + kLanes);
-      for (int row = 0; row < kRows; ++row) {
-        const Float x = Vec::Set(kRowsContiguous ? a[k * a_stride + row] : a[row * a_stride + k]);
-        sum[row][0] = Vec::MulAdd(x, b0, sum[row][0]);
-        sum[row][1] = Vec::MulAdd(x, b1, sum[row][1]);
-      }
-    }
-    for (int row = 0; row < kRows; ++row) {
-      float* out = c + row * c_row_stride;
-      if (accumulate) {
-        sum[row][0] = Vec::Add(Vec::Load(out), sum[row][0]);
-        sum[row][1] = Vec::Add(Vec::Load(out + kLanes), sum[row][1]);
-      }
-      Vec::Store(out, sum[row][0]);
-      Vec::Store(out + kLanes, sum[row][1]);
-    }
-  }
-
-  template <bool kRowsContiguous>
-  static inline void MultiplyPanels(const Product& product) {
-    constexpr int kRows = Vec::kTileRows;
-    static_assert(kRows == 6, "the tail below lists the row counts under kTileRows");
-    const int64_t a_stride = kRowsContiguous ? product.a_depth_stride : product.a_row_stride;
-    const int64_t row_step = kRowsContiguous ? 1 : a_stride;
-    for (int64_t panel = 0; panel < product.num_panels; ++panel) {
-      const float* b = product.b + panel * product.b_panel_stride;
-      float* c = product.c + panel * kPanel;
-      const float* a = product.a;
-      int64_t row = 0;
-      const auto tile = [&]<int kCount>() {
-        Tile<kCount, kRowsContiguous>(a, a_stride, b, product.depth, c + row * product.c_row_stride,
-                                      product.c_row_stride, product.accumulate);
-      };
-      for (; row + kRows <= product.num_rows; row += kRows, a += kRows * row_step) {
-        tile.template operator()<kRows>();
-      }
-      switch (product.num_rows - row) {
-        case 5:
-          tile.template operator()<5>();
-          break;
-        case 4:
-          tile.template operator()<4>();
-          break;
-        case 3:
-          tile.template operator()<3>();
-          break;
-        case 2:
-          tile.template operator()<2>();
-          break;
-        case 1:
-          tile.template operator()<1>();
-          break;
-        default:
-          break;
-      }
-    }
-  }
-
-  static void Multiply(const Product& product) {
-    if (product.a_row_stride == 1) {
-      MultiplyPanels<true>(product);
-    } else {
-      MultiplyPanels<false>(product);
-    }
-  }
-
   // ---- Forward rows ----
 
   static void WeighScores(const float* scores, const float* w, int64_t num_heads, int64_t count,
@@ -365,38 +256,8 @@ struct TileKernels {
     });
     return {Vec::ReduceAdd(entropy), Vec::ReduceAdd(teacher_sum)};
   }
-
-  static void BackwardScores(float* scores, const float* w, int64_t num_heads,
-                             const float* logits_grad, int64_t count, int64_t padded_count,
-                             float* dw) {
-    const Float zero = Vec::Set(0.0f);
-    for (int64_t head = 0; head < num_heads; ++head) {
-      float* row = scores + head * kScoreStride;
-      const Float weight = Vec::Set(w[head]);
-      Float sum = zero;
-      const auto step = [&](int64_t j, Float s) {
-        const Float grad = Vec::Load(logits_grad + j);
-        sum = Vec::MulAdd(grad, Relu(s), sum);
-        Vec::Store(row + j, Vec::Select(Vec::Greater(s, zero), Vec::Mul(grad, weight), zero));
-      };
-      int64_t j = 0;
-      for (; j + kLanes <= count; j += kLanes) step(j, Vec::Load(row + j));
-      if (j < count) {
-        step(j, Vec::Select(Vec::First(count - j), Vec::Load(row + j), zero));
-        j += kLanes;
-      }
-      for (; j < padded_count; j += kLanes) Vec::Store(row + j, zero);
-      dw[head] += Vec::ReduceAdd(sum);
-    }
-  }
-
-  static constexpr KernelTable Table(Isa isa) {
-    return {isa,         kPanel,        LoadRow, StoreRow, PackTransposed, PackPanels, Multiply,
-            WeighScores, MaxAndSum,     Merge,   Sum,      AddExp,         Divide,     Gradient,
-            LossOfChunk, BackwardScores};
-  }
 };
 
 }  // namespace kindling
 
-#endif  // KINDLING_SRC_KERNELS_TILE_KERNELS_H_
+#endif  // KINDLING_SRC_KERNELS_TILE_ROWS_H_
