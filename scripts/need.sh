@@ -26,6 +26,7 @@ os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))'
     libgtest-dev) has_header gtest/gtest.h ;;
     librapidcheck-dev) has_header rapidcheck.h ;;
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
+    libsimde-dev) has_header simde/x86/avx512.h ;;
     *)
       echo "need.sh: expected a package that it knows, got $1" >&2
       exit 2
