@@ -80,7 +80,7 @@ format-check: $(stamps)/test  ## Check formats, and lint Python
 
 ##@ Clean
 clean:  ## Remove builds and reports; keeps .venv, which was downloaded
-	rm -rf build demo-report .hypothesis .pytest_cache .ruff_cache
+	rm -rf build demo-report warm-up .hypothesis .pytest_cache .ruff_cache
 	find python tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## Remove .venv too
