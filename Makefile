@@ -58,6 +58,9 @@ bench: build/release/.configured  ## Measure the operators; BENCH_ARGS goes to t
 	cmake --build --preset release --target kindling_bench plan_probe
 	build/release/bench/kindling_bench $(BENCH_ARGS)
 
+bench-torch: $(stamps)/package $(stamps)/demo  ## Measure a training step beside plain torch
+	$(bin)/python bench/torch_step.py $(BENCH_ARGS)
+
 bench-instructions: build/release/.configured  ## Count the instructions of plans, by callgrind
 	scripts/need.sh valgrind
 	cmake --build --preset release --target plan_probe
@@ -77,7 +80,7 @@ format-check: $(stamps)/test  ## Check formats, and lint Python
 
 ##@ Clean
 clean:  ## Remove builds and reports; keeps .venv, which was downloaded
-	rm -rf build demo-report .hypothesis .pytest_cache .ruff_cache
+	rm -rf build demo-report warm-up .hypothesis .pytest_cache .ruff_cache
 	find python tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## Remove .venv too
@@ -88,7 +91,7 @@ help:  ## Show this list
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
-.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-instructions format \
+.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-torch bench-instructions format \
         format-check clean distclean help
 
 # Stamps. They depend on .venv, so that a new environment is filled again.
