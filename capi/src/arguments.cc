@@ -2,7 +2,6 @@
 
 #include "base/checked_math.h"
 #include "base/message.h"
-#include "kindling/metadata.h"
 #include "tensor.h"
 
 namespace kindling::acl {
@@ -57,21 +56,6 @@ CallShape ShapeOf(const SequenceArgs& args, const ConstTensor& q, const ConstTen
   shape.num_batches = packed_q ? args.cu_seqlens_q.shape[0] - 1 : q.shape[0];
   shape.num_keys = packed_k ? k.shape[0] : SaturatingMul(k.shape[0], k.shape[1]);
   return shape;
-}
-
-Status CheckRecordDescriptor(const ConstTensor& metadata) {
-  if (!metadata.has_elements()) return Status();
-  if (metadata.rank != 1 || metadata.shape[0] != kMetadataWords) {
-    return InvalidArgument("metadata: expected shape (", kMetadataWords, ",), got ",
-                           ShapeString(metadata));
-  }
-  if (metadata.dtype != DType::kInt32) {
-    return InvalidDtype("metadata: expected dtype int32, got ", DTypeName(metadata.dtype));
-  }
-  if (metadata.data == nullptr) {
-    return InvalidArgument("metadata: expected a data pointer, got null");
-  }
-  return Status();
 }
 
 }  // namespace kindling::acl

@@ -75,9 +75,6 @@ class Binder {
 // The shape of a call whose descriptors have been checked.
 CallShape ShapeOf(const SequenceArgs& args, const ConstTensor& q, const ConstTensor& k);
 
-// An optional record must be an int32 vector of 64; its words are checked when the task runs.
-Status CheckRecordDescriptor(const ConstTensor& metadata);
-
 }  // namespace kindling::acl
 
 #endif  // KINDLING_CAPI_SRC_ARGUMENTS_H_

@@ -11,6 +11,7 @@
 #include "executor.h"
 #include "kindling/operators.h"
 #include "ops/launch.h"
+#include "plan/record.h"
 #include "plan/workspace.h"
 #include "problem/operator_call.h"
 #include "records.h"
@@ -44,7 +45,7 @@ Status CheckLimits(const CallShape& shape, int64_t head_dim) {
 template <class Args>
 Status FinishPrepare(const Args& args, const ConstTensor& metadata, int64_t head_dim,
                      LayOutFunction lay_out, Heads heads, Executor& executor) {
-  KINDLING_RETURN_IF_ERROR(CheckRecordDescriptor(metadata));
+  KINDLING_RETURN_IF_ERROR(CheckMetadataDescriptor(metadata));
   const CallShape shape = ShapeOf(args, args.q, args.k);
   KINDLING_RETURN_IF_ERROR(CheckLimits(shape, head_dim));
   executor.workspace_bytes = WorkspaceLimit(shape, executor.num_threads, lay_out, heads);

@@ -22,7 +22,7 @@ Words SplitForLse(int64_t num_rows, int64_t num_cores);
 // T = 0.
 Words SplitForTeacher(int64_t num_rows, int64_t num_cores);
 
-// Whether a record is that of some number of cores. Requires: CheckRecordDescriptor has passed.
+// Whether a record is that of some number of cores. Requires: CheckMetadataDescriptor has passed.
 // Errors: kInvalidArgument names the first word that is wrong.
 Status ValidateLseRecord(const ConstTensor& metadata, int64_t num_rows);
 Status ValidateTeacherRecord(const ConstTensor& metadata, int64_t num_rows);

@@ -83,7 +83,7 @@ Status ValidateMetadata(const Metadata& metadata, const Problem& problem) {
   return CheckExtension(metadata, problem);
 }
 
-Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {
+Status CheckMetadataDescriptor(const ConstTensor& metadata) {
   if (!metadata.has_elements()) return Status();
   if (metadata.rank != 1 || metadata.shape[0] != kMetadataWords) {
     return InvalidArgument("metadata: expected shape (", kMetadataWords, ",), got ",
@@ -95,6 +95,12 @@ Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {
   if (metadata.data == nullptr) {
     return InvalidArgument("metadata: expected a data pointer, got null");
   }
+  return Status();
+}
+
+Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {
+  if (!metadata.has_elements()) return Status();
+  KINDLING_RETURN_IF_ERROR(CheckMetadataDescriptor(metadata));
   int32_t words[kMetadataWords];
   for (int64_t word = 0; word < kMetadataWords; ++word) {
     words[word] = static_cast<const int32_t*>(metadata.data)[word * metadata.strides[0]];

@@ -9,6 +9,9 @@
 
 namespace kindling {
 
+// Accepts an absent tensor, and an int32 (64,) one, whatever its words are.
+Status CheckMetadataDescriptor(const ConstTensor& metadata);
+
 // Accepts an absent tensor, and an int32 (64,) one that holds a valid record for `problem`.
 Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem);
 
