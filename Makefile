@@ -49,19 +49,36 @@ test-release test-asan test-tsan: test-%: build/%/.configured  ## C++ tests of o
 test-python: $(python_test_env)  ## Python tests against the installed package
 	$(bin)/python -m pytest
 
-test-slow: build/release/.configured $(python_test_env)  ## Tests left out above
+test-slow: build/release/.configured build/aarch64-root/usr $(python_test_env)  ## Tests left out above
 	cmake --build --preset release
 	ctest --preset slow
 	$(bin)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there is none
 
-bench: build/release/.configured  ## Measure the operators; BENCH_ARGS goes to the driver
-	cmake --build --preset release --target kindling_bench plan_probe
-	build/release/bench/kindling_bench $(BENCH_ARGS)
+bench: build/release/.configured $(stamps)/package  ## Fill in the goals table; BENCH_ARGS: --quick, --help
+	cmake --build --preset release --target kindling_bench
+	$(bin)/python bench/goals.py build/release/bench/kindling_bench $(BENCH_ARGS)
+
+bench-curve: build/release/.configured $(stamps)/package  ## Draw docs/performance.svg
+	cmake --build --preset release --target kindling_bench
+	rm -f build/curve.jsonl
+	build/release/bench/kindling_bench --cases=tests/cases/curve.txt --benchmark_filter=-^plan/ \
+	  --json=build/curve.jsonl --seconds=0.1 $(BENCH_ARGS)
+	$(bin)/python bench/plot.py build/curve.jsonl docs/performance.svg
+
+bench-plans: build/release/.configured  ## Time the metadata operator
+	cmake --build --preset release --target kindling_bench
+	build/release/bench/kindling_bench --benchmark_filter=^plan/ $(BENCH_ARGS)
 
 bench-instructions: build/release/.configured  ## Count the instructions of plans, by callgrind
 	scripts/need.sh valgrind
 	cmake --build --preset release --target plan_probe
 	bench/count_instructions build/release/bench/plan_probe
+
+update-instructions: build/release/.configured  ## Write the counts that a test holds the kernels to
+	scripts/need.sh valgrind
+	cmake --build --preset release --target operator_probe
+	bench/count_instructions --update tests/instructions/counts.txt \
+	  build/release/bench/operator_probe tests/cases/instructions.txt
 
 format: $(stamps)/test  ## Rewrite C++ and Python files in the project's format
 	@echo "clang-format -i"
@@ -88,8 +105,8 @@ help:  ## Show this list
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
-.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-instructions format \
-        format-check clean distclean help
+.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-curve \
+        bench-plans bench-instructions update-instructions format format-check clean distclean help
 
 # Stamps. They depend on .venv, so that a new environment is filled again.
 $(venv)/pyvenv.cfg:
@@ -115,6 +132,12 @@ $(stamps)/demo: requirements/demo.txt requirements/model.txt $(stamps)/tools
 	@touch $@
 
 build/%/.configured: CMakePresets.json $(stamps)/tools
-	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev libsimde-dev pkg-config
+	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev libsimde-dev pkg-config valgrind
 	cmake --preset $*
+	@touch $@
+
+# What tests of a 64-bit Arm build link against.
+build/aarch64-root/usr: scripts/fetch_arm64.sh
+	scripts/need.sh g++-aarch64-linux-gnu qemu-user
+	scripts/fetch_arm64.sh $(@D) libgtest-dev libgmock-dev librapidcheck-dev
 	@touch $@
