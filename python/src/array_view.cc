@@ -75,15 +75,6 @@ DType BufferDtype(std::string_view format, int64_t item_bytes) {
   }
 }
 
-DType TorchDtype(nb::handle torch, nb::handle dtype) {
-  if (dtype.is(torch.attr("float32"))) return DType::kFloat32;
-  if (dtype.is(torch.attr("int32"))) return DType::kInt32;
-  if (dtype.is(torch.attr("bfloat16"))) return DType::kBFloat16;
-  if (dtype.is(torch.attr("float16"))) return DType::kFloat16;
-  if (dtype.is(torch.attr("float64"))) return DType::kFloat64;
-  return DType::kOther;
-}
-
 DType DlpackDtype(nb::dlpack::dtype dtype) {
   using Code = nb::dlpack::dtype_code;
   if (dtype.lanes != 1) return DType::kOther;
@@ -118,6 +109,59 @@ nb::object ImportedTorch() {
   return torch;
 }
 
+// What a view of a torch tensor looks up, found once and kept for the life of the process as torch
+// itself is. Measured: kl_loss_grad of torch tensors, nine views, takes 36 us in place of 41 us.
+struct TorchWords {
+  explicit TorchWords(nb::handle torch)
+      : tensor(torch.attr("Tensor")),
+        strided(torch.attr("strided")),
+        float32(torch.attr("float32")),
+        int32(torch.attr("int32")),
+        bfloat16(torch.attr("bfloat16")),
+        float16(torch.attr("float16")),
+        float64(torch.attr("float64")) {}
+
+  DType Dtype(nb::handle dtype) const {
+    if (dtype.is(float32)) return DType::kFloat32;
+    if (dtype.is(int32)) return DType::kInt32;
+    if (dtype.is(bfloat16)) return DType::kBFloat16;
+    if (dtype.is(float16)) return DType::kFloat16;
+    if (dtype.is(float64)) return DType::kFloat64;
+    return DType::kOther;
+  }
+
+  nb::object tensor, strided, float32, int32, bfloat16, float16, float64;
+  nb::object is_cpu = Name("is_cpu");
+  nb::object layout = Name("layout");
+  nb::object is_nested = Name("is_nested");
+  nb::object requires_grad = Name("requires_grad");
+  nb::object is_neg = Name("is_neg");
+  nb::object dtype = Name("dtype");
+  nb::object shape = Name("shape");
+  nb::object stride = Name("stride");
+  nb::object data_ptr = Name("data_ptr");
+
+ private:
+  static nb::object Name(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
+};
+
+namespace {
+
+// Null while nobody has imported torch.
+const TorchWords* KnownTorch() {
+  static std::atomic<const TorchWords*> kept{nullptr};
+  const TorchWords* words = kept.load(std::memory_order_acquire);
+  if (words != nullptr) return words;
+  const nb::object torch = ImportedTorch();
+  if (!torch.is_valid()) return nullptr;
+  const auto* made = new TorchWords(torch);
+  if (kept.compare_exchange_strong(words, made, std::memory_order_acq_rel)) return made;
+  delete made;  // another thread was first
+  return words;
+}
+
+}  // namespace
+
 ArrayView::~ArrayView() {
   if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
 }
@@ -142,10 +186,10 @@ void ArrayView::Acquire(nb::handle object, const char* name, Access access, cons
   if (IsInstance(object, NumpyArrayType())) {
     kind_ = ArrayKind::kNumpy;
     AcquireBuffer(object, access);
-  } else if (const nb::object torch = ImportedTorch();
-             torch.is_valid() && IsInstance(object, torch.attr("Tensor"))) {
+  } else if (const TorchWords* torch = KnownTorch();
+             torch != nullptr && IsInstance(object, torch->tensor)) {
     kind_ = ArrayKind::kTorch;
-    AcquireTorch(torch, object, access);
+    AcquireTorch(*torch, object, access);
   } else if (nb::hasattr(object.type(), "__dlpack__")) {
     kind_ = ArrayKind::kDlpack;
     AcquireDlpack(object, access);
@@ -208,26 +252,26 @@ void ArrayView::AcquireBuffer(nb::handle object, Access access) {
   SetExtents(buffer_.ndim, shape, strides);
 }
 
-void ArrayView::AcquireTorch(nb::handle torch, nb::handle object, Access access) {
+void ArrayView::AcquireTorch(const TorchWords& torch, nb::handle object, Access access) {
   try {
     nb::object tensor = nb::borrow(object);
-    if (!IsTrue(tensor.attr("is_cpu"))) {
+    if (!IsTrue(tensor.attr(torch.is_cpu))) {
       Fail(PyExc_ValueError, "a tensor on the CPU, got one on " + Text(tensor.attr("device")));
     }
-    if (!tensor.attr("layout").is(torch.attr("strided")) || IsTrue(tensor.attr("is_nested"))) {
+    if (!tensor.attr(torch.layout).is(torch.strided) || IsTrue(tensor.attr(torch.is_nested))) {
       Fail(PyExc_TypeError, "a strided tensor, got layout " + Text(tensor.attr("layout")));
     }
-    if (access == Access::kWrite && IsTrue(tensor.attr("requires_grad"))) {
+    if (access == Access::kWrite && IsTrue(tensor.attr(torch.requires_grad))) {
       Fail(PyExc_ValueError, "a tensor to write that does not require grad, got one that does");
     }
-    if (IsTrue(tensor.attr("is_neg")())) {  // a lazy negation: the memory holds other numbers
+    if (IsTrue(tensor.attr(torch.is_neg)())) {  // a lazy negation: the memory holds other numbers
       if (access == Access::kWrite) Fail(PyExc_ValueError, "a tensor without a pending negation");
       tensor = tensor.attr("resolve_neg")();
       object_ = tensor;
     }
-    dtype_ = TorchDtype(torch, tensor.attr("dtype"));
-    const auto sizes = nb::cast<nb::tuple>(tensor.attr("shape"));
-    const auto steps = nb::cast<nb::tuple>(tensor.attr("stride")());
+    dtype_ = torch.Dtype(tensor.attr(torch.dtype));
+    const auto sizes = nb::cast<nb::tuple>(tensor.attr(torch.shape));
+    const auto steps = nb::cast<nb::tuple>(tensor.attr(torch.stride)());
     int64_t shape[kMaxRank] = {};
     int64_t strides[kMaxRank] = {};
     for (size_t axis = 0; axis < sizes.size() && axis < kMaxRank; ++axis) {
@@ -236,7 +280,7 @@ void ArrayView::AcquireTorch(nb::handle torch, nb::handle object, Access access)
     }
     SetExtents(static_cast<int64_t>(sizes.size()), shape, strides);
     // Functional tensors have no address, fake ones the null address.
-    data_ = reinterpret_cast<void*>(nb::cast<uintptr_t>(tensor.attr("data_ptr")()));
+    data_ = reinterpret_cast<void*>(nb::cast<uintptr_t>(tensor.attr(torch.data_ptr)()));
     if (data_ == nullptr && this->tensor().has_elements()) {
       Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object));
     }

@@ -28,6 +28,8 @@ enum class Access : uint8_t { kRead, kWrite };
 inline constexpr const char* kAnyArray = "an array (NumPy, torch on the CPU, DLPack)";
 inline constexpr const char* kInt32Array = "an int32 array";
 
+struct TorchWords;
+
 // Holds a Python array's memory for as long as the view lives. All members need the GIL, except
 // `tensor`, which stays valid without it.
 class ArrayView {
@@ -57,7 +59,7 @@ class ArrayView {
 
  private:
   void AcquireBuffer(nb::handle object, Access access);
-  void AcquireTorch(nb::handle torch, nb::handle object, Access access);
+  void AcquireTorch(const TorchWords& torch, nb::handle object, Access access);
   void AcquireDlpack(nb::handle object, Access access);
   void SetExtents(int64_t rank, const int64_t* shape, const int64_t* strides);
   [[noreturn]] void Fail(PyObject* type, const std::string& rest) const;

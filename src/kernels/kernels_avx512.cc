@@ -1,4 +1,5 @@
 // Compiled with AVX-512F (see kernels_avx2.cc).
+#include "kernels/make_table.h"
 #include "kernels/operands_fp32.h"
 #include "kernels/tables.h"
 #include "kernels/vec_avx512.h"

@@ -36,9 +36,13 @@ struct RowKernels {
     poly = Vec::MulAdd(poly, r, Vec::Set(1.6666665459e-1f));
     poly = Vec::MulAdd(poly, r, Vec::Set(5.0000001201e-1f));
     const Float e = Vec::Add(Vec::MulAdd(Vec::Mul(r, r), poly, r), Vec::Set(1.0f));
-    // 2^n in two factors, since n reaches 128 and -150.
-    const Int half = Vec::template ShiftRight<1>(n);
-    return Vec::Mul(Vec::Mul(e, PowerOfTwo(half)), PowerOfTwo(Vec::SubInt(n, half)));
+    if constexpr (requires { Vec::ScaleByPowerOfTwo(e, n_float); }) {
+      return Vec::ScaleByPowerOfTwo(e, n_float);
+    } else {
+      // 2^n in two factors, since n reaches 128 and -150. Only the second may round.
+      const Int half = Vec::template ShiftRight<1>(n);
+      return Vec::Mul(Vec::Mul(e, PowerOfTwo(half)), PowerOfTwo(Vec::SubInt(n, half)));
+    }
   }
 
   // 2^n. Requires: -126 <= n <= 127.

@@ -10,8 +10,8 @@
 
 namespace kindling {
 
-// Contract: as PortableVec. `ForSet` names the instruction set that the including file is compiled for,
-// so that no other file shares its functions.
+// Contract: as PortableVec. `ForSet` names the instruction set that the including file is compiled
+// for, so that no other file shares its functions.
 template <class ForSet>
 struct Avx512Vec {
   static constexpr int kLanes = 16;
@@ -63,6 +63,9 @@ struct Avx512Vec {
     return static_cast<Mask>(count >= kLanes ? 0xffffu : (1u << count) - 1u);
   }
   static inline Float Select(Mask m, Float a, Float b) { return _mm512_mask_blend_ps(m, b, a); }
+
+  // a * 2^n, rounded once. A layer may be without it.
+  static inline Float ScaleByPowerOfTwo(Float a, Float n) { return _mm512_scalef_ps(a, n); }
 
   static inline Int Round(Float a) { return _mm512_cvtps_epi32(a); }
   static inline Float ToFloat(Int a) { return _mm512_cvtepi32_ps(a); }

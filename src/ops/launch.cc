@@ -14,6 +14,26 @@ namespace {
 
 int64_t RowsPerBlock(int64_t num_heads) { return std::max<int64_t>(1, kPairsPerBlock / num_heads); }
 
+int64_t PadHeads(int64_t num_heads, const KernelTable& kernels, Heads heads) {
+  return heads == Heads::kWholeWords ? SaturatingRoundUp(num_heads, kernels.values_per_word)
+                                     : num_heads;
+}
+
+// What does not depend on lengths.
+WorkspaceDims DimsOfShape(const KernelTable& kernels, int64_t padded_heads, int64_t num_key_heads,
+                          int64_t head_dim) {
+  WorkspaceDims dims;
+  dims.num_key_heads = num_key_heads;
+  dims.head_dim = head_dim;
+  dims.panel_width = kernels.panel_width;
+  dims.values_per_word = kernels.values_per_word;
+  dims.rows_per_block = RowsPerBlock(padded_heads);
+  dims.pairs_per_block = SaturatingMul(dims.rows_per_block, padded_heads);
+  dims.keys_per_chunk = kKeysPerChunk;
+  dims.score_stride = kScoreStride;
+  return dims;
+}
+
 }  // namespace
 
 Launch::Launch(OperatorCall checked, const KernelTable& kernel_table, int64_t heads,
@@ -38,27 +58,35 @@ Result<Launch> PrepareLaunch(Result<OperatorCall> checked, const ConstTensor& me
   }
   if (num_threads == 0) num_threads = GetNumThreads();
   const KernelTable& kernels = CurrentKernels(checked.value().q.dtype);
-  const int64_t num_heads = checked.value().num_heads;
-  const int64_t padded_heads = heads == Heads::kWholeWords
-                                   ? SaturatingRoundUp(num_heads, kernels.values_per_word)
-                                   : num_heads;
+  const int64_t padded_heads = PadHeads(checked.value().num_heads, kernels, heads);
   Launch launch(std::move(checked).value(), kernels, padded_heads, num_threads);
-  WorkspaceDims dims;
+  WorkspaceDims dims =
+      DimsOfShape(kernels, padded_heads, launch.call.num_key_heads, launch.call.head_dim);
   dims.num_padded_keys = launch.tiling.num_padded_keys();
   dims.num_chunks = launch.tiling.num_chunks();
-  dims.num_key_heads = launch.call.num_key_heads;
-  dims.head_dim = launch.call.head_dim;
-  dims.panel_width = kernels.panel_width;
-  dims.values_per_word = kernels.values_per_word;
-  dims.rows_per_block = launch.rows_per_block;
-  dims.pairs_per_block = SaturatingMul(launch.rows_per_block, padded_heads);
-  dims.keys_per_chunk = kKeysPerChunk;
-  dims.score_stride = kScoreStride;
   dims.num_workers = launch.num_workers;
   if (launch.schedule.splits_blocks()) dims.num_split_blocks = launch.tiling.num_blocks();
   dims.num_units = launch.schedule.num_units();
   launch.layout = lay_out(dims);
   return launch;
+}
+
+int64_t WorkspaceLimit(const CallShape& shape, int64_t num_threads, LayOutFunction lay_out,
+                       Heads heads) {
+  const KernelTable& kernels = CurrentKernels(shape.dtype);
+  WorkspaceDims dims = DimsOfShape(kernels, PadHeads(shape.num_heads, kernels, heads),
+                                   shape.num_key_heads, shape.head_dim);
+  // Every batch may end within a panel and within a chunk.
+  dims.num_padded_keys =
+      SaturatingAdd(shape.num_keys, SaturatingMul(shape.num_batches, kernels.panel_width - 1));
+  dims.num_chunks = SaturatingAdd(shape.num_keys / kKeysPerChunk, shape.num_batches);
+  dims.num_workers = num_threads;
+  const int64_t whole_blocks = lay_out(dims).bytes;
+  // See Schedule: fewer than two blocks a thread, each with the spans of one batch at most.
+  dims.num_split_blocks = 2 * num_threads - 1;
+  dims.num_units =
+      SaturatingMul(dims.num_split_blocks, SaturatingAdd(shape.num_keys / kKeysPerSpan, 1));
+  return std::max(whole_blocks, num_threads > 1 ? lay_out(dims).bytes : 0);
 }
 
 Counter* Workspace::BlockTurn(int64_t block) const {

@@ -179,6 +179,21 @@ Status RunJob(const Result<Launch>& launch, const RunOptions& options, MakeJob m
 
 Result<size_t> WorkspaceBytesOf(const Result<Launch>& launch);
 
+// What tensors' shapes say about a call before the values of its lengths are known.
+struct CallShape {
+  DType dtype = DType::kFloat32;  // of q and k
+  int64_t num_heads = 0;
+  int64_t num_key_heads = 1;
+  int64_t head_dim = 0;
+  int64_t num_batches = 0;
+  int64_t num_keys = 0;  // allocated, of all batches
+};
+
+// The most bytes of workspace that any call of this shape takes, whatever its lengths are;
+// saturates at INT64_MAX.
+int64_t WorkspaceLimit(const CallShape& shape, int64_t num_threads, LayOutFunction lay_out,
+                       Heads heads);
+
 // Fills rows [row_begin, row_end) of a sequence in an fp32 output with one value per row.
 void FillRows(const RowView& view, int64_t batch, const Sequence& sequence, int64_t row_begin,
               int64_t row_end, float value);

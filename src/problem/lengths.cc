@@ -244,13 +244,14 @@ Result<Lengths> DescribeLengths(const SequenceArgs& args, const Attributes& attr
   return lengths;
 }
 
-Result<Lengths> DescribeMetadataArgs(const MetadataArgs& args, const ConstTensor* metadata_out) {
+Result<Lengths> DescribeMetadataArgs(const MetadataArgs& args, const ConstTensor* metadata_out,
+                                     int64_t head_dim) {
   KINDLING_RETURN_IF_ERROR(CheckRange("num_heads_q", args.num_heads_q, 1, kMaxHeads));
   if (args.num_heads_k != 1) {
     return InvalidArgument("num_heads_k: expected 1, got ", args.num_heads_k);
   }
-  if (args.head_dim != kMetadataHeadDim) {
-    return InvalidArgument("head_dim: expected ", kMetadataHeadDim, ", got ", args.head_dim);
+  if (args.head_dim != head_dim) {
+    return InvalidArgument("head_dim: expected ", head_dim, ", got ", args.head_dim);
   }
   KINDLING_RETURN_IF_ERROR(CheckNotNegative("batch_size", args.batch_size));
   KINDLING_RETURN_IF_ERROR(CheckNotNegative("max_seqlen_q", args.max_seqlen_q));

@@ -88,8 +88,10 @@ Result<Lengths> DescribeLengths(const SequenceArgs& args, const Attributes& attr
                                 const DenseSide& dense_q, const DenseSide& dense_k,
                                 const ConstTensor* metadata_out);
 
-// The metadata operator's whole descriptor stage, Prepare (3..28).
-Result<Lengths> DescribeMetadataArgs(const MetadataArgs& args, const ConstTensor* metadata_out);
+// The metadata operator's whole descriptor stage, Prepare (3..28). Of its companions, one has keys
+// of another width.
+Result<Lengths> DescribeMetadataArgs(const MetadataArgs& args, const ConstTensor* metadata_out,
+                                     int64_t head_dim = kMetadataHeadDim);
 
 // The values of the length tensors (30..33). Requires: lengths from a Describe... function.
 Result<LengthTotals> CheckLengthValues(const Lengths& lengths);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -182,12 +182,16 @@ RowView ViewLse(const ConstTensor& tensor, Layout layout) {
   return view;
 }
 
+// Whether the values of the length tensors are there to be read.
+enum class Stage { kDescriptors, kValues };
+
 // Walks the checks that the three operators share and keeps what later ones need.
 class Checker {
  public:
-  Checker(const SequenceArgs& args, Precision precision)
+  Checker(const SequenceArgs& args, Precision precision, Stage stage)
       : args_(args),
         precision_(precision),
+        stage_(stage),
         wide_(precision == Precision::kDouble ? DType::kFloat64 : DType::kFloat32) {}
 
   Status Attributes() {
@@ -291,7 +295,7 @@ class Checker {
   }
 
   // Lengths: descriptors, values, and what they say about the tensors' dims.
-  Result<Problem> Lengths() {
+  Status Lengths() {
     const Result<kindling::Lengths> lengths =
         DescribeLengths(args_, attributes_, dense_q_, dense_k_, nullptr);
     if (!lengths.ok()) return lengths.status();
@@ -301,8 +305,9 @@ class Checker {
       return InvalidArgument(lengths.value().batch_name, ": expected a batch count <= ", kInt32Max,
                              ", got ", lengths.value().num_batches);
     }
+    if (stage_ == Stage::kDescriptors) return Status();
     Result<Problem> problem = MakeProblem(lengths.value());
-    if (!problem.ok()) return problem;
+    if (!problem.ok()) return problem.status();
     const auto check_total = [](const SideLengths& side, int64_t num_tokens) {
       const IntVector& cu = side.cu_seqlens;
       if (side.layout != Layout::kTnd || cu[cu.size - 1] == num_tokens) return Status();
@@ -311,7 +316,8 @@ class Checker {
     };
     KINDLING_RETURN_IF_ERROR(check_total(lengths.value().q, dense_q_.length));
     KINDLING_RETURN_IF_ERROR(check_total(lengths.value().k, dense_k_.length));
-    return problem;
+    problem_ = std::move(problem).value();
+    return Status();
   }
 
   // In BSND the batch dim is the batch count, whatever seqused says.
@@ -325,12 +331,13 @@ class Checker {
   }
 
   // The last dim of p: S2 if both layouts are BSND, else at least the largest visible key count.
-  Status TeacherWidth(std::string_view name, int64_t width, const Problem& problem) const {
+  Status TeacherWidth(std::string_view name, int64_t width) const {
     if (!packed_q() && !packed_k()) {
       if (width == dense_k_.length) return Status();
       return InvalidArgument(name, ": expected last dim S2=", dense_k_.length, ", got ", width);
     }
-    const int64_t least = MaxVisibleKeys(problem);
+    if (!problem_.has_value()) return Status();
+    const int64_t least = MaxVisibleKeys(*problem_);
     if (width >= least) return Status();
     return InvalidArgument(name, ": expected last dim >= ", least,
                            ", the largest visible key count, got ", width);
@@ -355,6 +362,9 @@ class Checker {
   Extent batches() const { return {dense_q_.num_batches, "B"}; }
   Extent rows() const { return {dense_q_.length, packed_q() ? "T1" : "S1"}; }
 
+  // Requires: Lengths() has succeeded with values.
+  const Problem& problem() const { return *problem_; }
+
   int64_t num_heads = 0;
   int64_t num_key_heads = 0;
   int64_t head_dim = 0;
@@ -362,13 +372,15 @@ class Checker {
  private:
   const SequenceArgs& args_;
   Precision precision_;
+  Stage stage_;
   DType wide_;
   kindling::Attributes attributes_;
   DenseSide dense_q_, dense_k_;
+  std::optional<Problem> problem_;
 };
 
-OperatorCall StartCall(const Checker& checker, Problem problem) {
-  OperatorCall call(std::move(problem));
+OperatorCall StartCall(const Checker& checker) {
+  OperatorCall call(checker.problem());
   call.num_heads = checker.num_heads;
   call.num_key_heads = checker.num_key_heads;
   call.head_dim = checker.head_dim;
@@ -387,46 +399,30 @@ Status CheckGradDType(const Tensor& dq, DType input) {
                       input == DType::kFloat32 ? "" : " or float32", ", got ", DTypeName(dq.dtype));
 }
 
-}  // namespace
+// An optional p is looked at where it is given or needed.
+bool UsesTeacher(const SoftmaxLseArgs& args) {
+  return Given(args.loss_rows) || args.p.has_elements();
+}
 
-Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision precision) {
-  Checker checker(args, precision);
+Status Walk(const SoftmaxLseArgs& args, Checker& checker) {
   KINDLING_RETURN_IF_ERROR(checker.Attributes());
   KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "N1", "D", true));
   KINDLING_RETURN_IF_ERROR(checker.PerHead("w", args.w));
-  const bool with_loss = Given(args.loss_rows);
-  if (with_loss || args.p.has_elements()) {
-    KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
-  }
-  Result<Problem> problem = checker.Lengths();
-  if (!problem.ok()) return problem.status();
-  if (with_loss || args.p.has_elements()) {
-    KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), problem.value()));
-  }
+  if (UsesTeacher(args)) KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
+  KINDLING_RETURN_IF_ERROR(checker.Lengths());
+  if (UsesTeacher(args)) KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p)));
   KINDLING_RETURN_IF_ERROR(checker.PerRow("lse", args.lse));
   KINDLING_RETURN_IF_ERROR(Checker::OutputMemory("lse", args.lse));
-  if (with_loss) {
+  if (Given(args.loss_rows)) {
     KINDLING_RETURN_IF_ERROR(
         checker.Output("loss_rows", args.loss_rows, args.lse, "lse", checker.wide()));
   }
-  KINDLING_RETURN_IF_ERROR(CheckNoOverlap(
+  return CheckNoOverlap(
       {{"q", args.q}, {"k", args.k}, {"w", args.w}, {"p", args.p}, {"metadata", args.metadata}},
-      {{"lse", args.lse}, {"loss_rows", args.loss_rows}}));
-  OperatorCall call = StartCall(checker, std::move(problem).value());
-  call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
-  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
-  call.w = ViewRowsHeadsElements(args.w, checker.layout_q());
-  call.lse_out = ViewLse(args.lse, checker.layout_q());
-  if (with_loss) {
-    call.p = ViewRowsHeadsElements(args.p, checker.layout_q());
-    call.row_stride_p = LastDim(args.p);
-    call.loss_rows = ViewLse(args.loss_rows, checker.layout_q());
-  }
-  return call;
+      {{"lse", args.lse}, {"loss_rows", args.loss_rows}});
 }
 
-Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision precision) {
-  Checker checker(args, precision);
+Status Walk(const KLLossGradArgs& args, Checker& checker) {
   KINDLING_RETURN_IF_ERROR(checker.Attributes());
   KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "N1", "D", true));
   KINDLING_RETURN_IF_ERROR(checker.PerHead("w", args.w));
@@ -435,14 +431,12 @@ Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision preci
   if (args.row_scale.has_elements()) {
     KINDLING_RETURN_IF_ERROR(checker.PerRow("row_scale", args.row_scale));
   }
-  Result<Problem> problem = checker.Lengths();
-  if (!problem.ok()) return problem.status();
-  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), problem.value()));
+  KINDLING_RETURN_IF_ERROR(checker.Lengths());
+  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p)));
 
-  if (precision == Precision::kNative) {
-    KINDLING_RETURN_IF_ERROR(CheckGradDType(args.dq, args.q.dtype));
-  }
-  const DType grad = precision == Precision::kNative ? args.dq.dtype : DType::kFloat64;
+  const bool native = checker.wide() != DType::kFloat64;
+  if (native) KINDLING_RETURN_IF_ERROR(CheckGradDType(args.dq, args.q.dtype));
+  const DType grad = native ? args.dq.dtype : DType::kFloat64;
   KINDLING_RETURN_IF_ERROR(checker.Output("dq", args.dq, args.q, "q", grad));
   KINDLING_RETURN_IF_ERROR(checker.Output("dk", args.dk, args.k, "k", grad));
   KINDLING_RETURN_IF_ERROR(checker.Output("dw", args.dw, args.w, "w", checker.wide()));
@@ -454,19 +448,82 @@ Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision preci
     KINDLING_RETURN_IF_ERROR(
         checker.Output("loss_rows", args.loss_rows, args.lse, "lse", checker.wide()));
   }
-  KINDLING_RETURN_IF_ERROR(CheckNoOverlap({{"q", args.q},
-                                           {"k", args.k},
-                                           {"w", args.w},
-                                           {"p", args.p},
-                                           {"lse", args.lse},
-                                           {"row_scale", args.row_scale},
-                                           {"metadata", args.metadata}},
-                                          {{"dq", args.dq},
-                                           {"dk", args.dk},
-                                           {"dw", args.dw},
-                                           {"softmax_out", args.softmax_out},
-                                           {"loss_rows", args.loss_rows}}));
-  OperatorCall call = StartCall(checker, std::move(problem).value());
+  return CheckNoOverlap({{"q", args.q},
+                         {"k", args.k},
+                         {"w", args.w},
+                         {"p", args.p},
+                         {"lse", args.lse},
+                         {"row_scale", args.row_scale},
+                         {"metadata", args.metadata}},
+                        {{"dq", args.dq},
+                         {"dk", args.dk},
+                         {"dw", args.dw},
+                         {"softmax_out", args.softmax_out},
+                         {"loss_rows", args.loss_rows}});
+}
+
+// Everything but the output.
+Status WalkTeacherInputs(const AttentionL1NormArgs& args, Checker& checker) {
+  KINDLING_RETURN_IF_ERROR(checker.Attributes());
+  KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "G", "Dm", false));
+  if (args.lse.has_elements()) {
+    KINDLING_RETURN_IF_ERROR(checker.PerRowAndHead("lse", args.lse));
+  }
+  if (!(std::fabs(args.softmax_scale) <= std::numeric_limits<float>::max())) {
+    return InvalidArgument("softmax_scale: expected a finite fp32 number, got ",
+                           std::to_string(args.softmax_scale));
+  }
+  return checker.Lengths();
+}
+
+Status Walk(const AttentionL1NormArgs& args, Checker& checker) {
+  KINDLING_RETURN_IF_ERROR(WalkTeacherInputs(args, checker));
+  KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
+  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p)));
+  KINDLING_RETURN_IF_ERROR(Checker::OutputMemory("p", args.p));
+  return CheckNoOverlap(
+      {{"q", args.q}, {"k", args.k}, {"lse", args.lse}, {"metadata", args.metadata}},
+      {{"p", args.p}});
+}
+
+template <class Args>
+Status Describe(const Args& args, Precision precision) {
+  Checker checker(args, precision, Stage::kDescriptors);
+  return Walk(args, checker);
+}
+
+}  // namespace
+
+Status DescribeSoftmaxLse(const SoftmaxLseArgs& args, Precision precision) {
+  return Describe(args, precision);
+}
+Status DescribeKLLossGrad(const KLLossGradArgs& args, Precision precision) {
+  return Describe(args, precision);
+}
+Status DescribeAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision) {
+  return Describe(args, precision);
+}
+
+Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision precision) {
+  Checker checker(args, precision, Stage::kValues);
+  KINDLING_RETURN_IF_ERROR(Walk(args, checker));
+  OperatorCall call = StartCall(checker);
+  call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
+  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
+  call.w = ViewRowsHeadsElements(args.w, checker.layout_q());
+  call.lse_out = ViewLse(args.lse, checker.layout_q());
+  if (Given(args.loss_rows)) {
+    call.p = ViewRowsHeadsElements(args.p, checker.layout_q());
+    call.row_stride_p = LastDim(args.p);
+    call.loss_rows = ViewLse(args.loss_rows, checker.layout_q());
+  }
+  return call;
+}
+
+Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision precision) {
+  Checker checker(args, precision, Stage::kValues);
+  KINDLING_RETURN_IF_ERROR(Walk(args, checker));
+  OperatorCall call = StartCall(checker);
   const Layout layout_q = checker.layout_q();
   call.row_stride_p = LastDim(args.p);
   call.q = ViewRowsHeadsElements(args.q, layout_q);
@@ -483,43 +540,10 @@ Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision preci
   return call;
 }
 
-namespace {
-
-// Everything but the output.
-struct TeacherCheck {
-  Checker checker;
-  Problem problem;
-};
-
-Result<TeacherCheck> CheckTeacherInputs(const AttentionL1NormArgs& args, Precision precision) {
-  Checker checker(args, precision);
-  KINDLING_RETURN_IF_ERROR(checker.Attributes());
-  KINDLING_RETURN_IF_ERROR(checker.QueriesAndKeys(args.q, args.k, "G", "Dm", false));
-  if (args.lse.has_elements()) {
-    KINDLING_RETURN_IF_ERROR(checker.PerRowAndHead("lse", args.lse));
-  }
-  if (!(std::fabs(args.softmax_scale) <= std::numeric_limits<float>::max())) {
-    return InvalidArgument("softmax_scale: expected a finite fp32 number, got ",
-                           std::to_string(args.softmax_scale));
-  }
-  Result<Problem> problem = checker.Lengths();
-  if (!problem.ok()) return problem.status();
-  return TeacherCheck{checker, std::move(problem).value()};
-}
-
-}  // namespace
-
 Result<OperatorCall> CheckAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision) {
-  Result<TeacherCheck> checked = CheckTeacherInputs(args, precision);
-  if (!checked.ok()) return checked.status();
-  Checker& checker = checked.value().checker;
-  KINDLING_RETURN_IF_ERROR(checker.Teacher("p", args.p, {kAny, "keys"}));
-  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("p", LastDim(args.p), checked.value().problem));
-  KINDLING_RETURN_IF_ERROR(Checker::OutputMemory("p", args.p));
-  KINDLING_RETURN_IF_ERROR(
-      CheckNoOverlap({{"q", args.q}, {"k", args.k}, {"lse", args.lse}, {"metadata", args.metadata}},
-                     {{"p", args.p}}));
-  OperatorCall call = StartCall(checker, checked.value().problem);
+  Checker checker(args, precision, Stage::kValues);
+  KINDLING_RETURN_IF_ERROR(Walk(args, checker));
+  OperatorCall call = StartCall(checker);
   call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
   call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
   if (args.lse.has_elements()) call.lse = ViewLse(args.lse, checker.layout_q());
@@ -532,14 +556,12 @@ Result<int64_t> TeacherStride(const AttentionL1NormArgs& args, int64_t max_seqle
   if (max_seqlen_k < 0) {
     return InvalidArgument("max_seqlen_k: expected >= 0, got ", max_seqlen_k);
   }
-  Result<TeacherCheck> checked = CheckTeacherInputs(
-      args, args.q.dtype == DType::kFloat64 ? Precision::kDouble : Precision::kNative);
-  if (!checked.ok()) return checked.status();
-  const Checker& checker = checked.value().checker;
+  Checker checker(args, args.q.dtype == DType::kFloat64 ? Precision::kDouble : Precision::kNative,
+                  Stage::kValues);
+  KINDLING_RETURN_IF_ERROR(WalkTeacherInputs(args, checker));
   if (!checker.packed_q() && !checker.packed_k()) return checker.dense_key_length();
-  if (max_seqlen_k == 0) return checked.value().problem.max_allocated_keys();
-  KINDLING_RETURN_IF_ERROR(
-      checker.TeacherWidth("max_seqlen_k", max_seqlen_k, checked.value().problem));
+  if (max_seqlen_k == 0) return checker.problem().max_allocated_keys();
+  KINDLING_RETURN_IF_ERROR(checker.TeacherWidth("max_seqlen_k", max_seqlen_k));
   return max_seqlen_k;
 }
 

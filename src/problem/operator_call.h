@@ -33,8 +33,14 @@ struct OperatorCall {
   RowView dq, dk, dw, softmax_out, loss_rows, lse_out, p_out;
 };
 
-// Requires of all three: nothing; every argument is untrusted. The metadata record is not looked
-// at.
+// What descriptors tell, without reading an element of any tensor: all checks of the functions
+// below but those of lengths' values and of what these imply. For callers whose data is still to
+// come.
+Status DescribeSoftmaxLse(const SoftmaxLseArgs& args, Precision precision);
+Status DescribeKLLossGrad(const KLLossGradArgs& args, Precision precision);
+Status DescribeAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision);
+
+// Requires of all: nothing; every argument is untrusted. The metadata record is not looked at.
 Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision precision);
 Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision precision);
 Result<OperatorCall> CheckAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision);

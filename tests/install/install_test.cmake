@@ -24,12 +24,16 @@ file(RENAME ${WORK_DIR}/first ${WORK_DIR}/moved)
 set(prefix ${WORK_DIR}/moved)
 
 file(GLOB_RECURSE libraries ${prefix}/libkindling.so*)
+file(GLOB_RECURSE acl_libraries ${prefix}/libkindling_acl.so*)
 list(GET libraries 0 library)
 cmake_path(GET library PARENT_PATH lib_dir)
 
 # The file, its SONAME link and the link that the linker wants, and nothing else beside them.
 list(TRANSFORM libraries REPLACE "^.*/" "")
 expect("${libraries}" "^libkindling.so;libkindling.so.${ABI_VERSION};libkindling.so.${VERSION}$")
+list(TRANSFORM acl_libraries REPLACE "^.*/" "")
+set(name libkindling_acl.so)
+expect("${acl_libraries}" "^${name};${name}.${ABI_VERSION};${name}.${VERSION}$")
 run(${READELF} -dW ${library})
 expect("${output}" "SONAME[^\n]*libkindling.so.${ABI_VERSION}\\]")
 expect("${output}" "NODELETE")
@@ -78,4 +82,20 @@ separate_arguments(flags UNIX_COMMAND "${output}")
 run(${CXX} -std=c++20 ${CONSUMER_DIR}/consumer.cc ${flags} -o ${WORK_DIR}/consumer_pc)
 run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${lib_dir} ${WORK_DIR}/consumer_pc)
 expect("${output}" "kindling ${VERSION} works")
+
+# Programs for the device, by find_package and by pkg-config.
+run(${CMAKE_COMMAND} -S ${SAMPLES_DIR} -B ${WORK_DIR}/samples -DCMAKE_PREFIX_PATH=${prefix}
+    -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Release)
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/samples --config Release)
+run(${CMAKE_COMMAND} -E env KINDLING_NUM_CORES=20 ${WORK_DIR}/samples/split_rows)
+expect("${output}" "device Ascend950[^\n]*\nrows 16, on the first cores 1 each, on 4 cores 0 each")
+run(${WORK_DIR}/samples/train_step)
+expect("${output}" "row  0: lse +-inf, softmax sums to 0.00000")
+expect("${output}" "row 15: lse [^\n]*, softmax sums to 1.00000")
+run(${PKG_CONFIG} --cflags --libs kindling-acl)
+separate_arguments(flags UNIX_COMMAND "${output}")
+run(${CC} -std=c11 -Wall -Wextra -Werror ${SAMPLES_DIR}/split_rows.c ${flags}
+    -o ${WORK_DIR}/split_rows_pc)
+run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${lib_dir} ${WORK_DIR}/split_rows_pc)
+expect("${output}" "rows 16")
 message("install_test: passed with ${prefix}")

@@ -127,6 +127,9 @@ Include ParseInclude(std::string_view line) {
 // folder. "?" if it leads to none.
 std::string RoomOfInclude(std::string_view path, std::string_view room, std::string_view target) {
   if (target.starts_with("kindling/")) return "include";
+  for (const std::string_view vendors : {"acl/", "aclnn/", "aclnnop/"}) {
+    if (target.starts_with(vendors)) return "capi";
+  }
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (target.starts_with("../") || target.find('/') == target.npos) {
     return RoomOf((folder / target).lexically_normal().generic_string());

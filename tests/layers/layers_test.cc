@@ -33,6 +33,7 @@ TEST(Arrows, DownIsAllowed) {
   EXPECT_EQ(Check("src/problem/a.cc", "#include \"base/b.h\"\n#include \"sibling.h\"\n"), "");
   EXPECT_EQ(Check("src/base/a.h", "#include <vector>\n#include \"kindling/status.h\"\n"), "");
   EXPECT_EQ(Check("capi/a.cc", "#include \"ops/a.h\"\n#include <thread>\n"), "");
+  EXPECT_EQ(Check("capi/src/a.cc", "#include \"aclnnop/a.h\"\n#include \"acl/acl.h\"\n"), "");
   EXPECT_EQ(Check("tests/plan/a_test.cc",
                   "#include \"plan/plan.h\"\n#include \"support/random.h\"\n"
                   "#include <gtest/gtest.h>\n"),
@@ -52,6 +53,8 @@ TEST(Arrows, UpAndSidewaysAreNot) {
             "1: an arrow from problem to ops (../ops/o.h)");
   EXPECT_EQ(Check("python/src/a.cc", "#include \"capi/acl.h\"\n"),
             "1: an arrow from python to capi (capi/acl.h)");
+  EXPECT_EQ(Check("src/ops/a.cc", "#include \"acl/acl.h\"\n"),
+            "1: an arrow from ops to capi (acl/acl.h)");
   EXPECT_EQ(Check("capi/a.cc", "#include \"python/src/a.h\"\n"),
             "1: an arrow from capi to python (python/src/a.h)");
   EXPECT_EQ(Check("src/ops/a.cc", "#include \"tests/support/random.h\"\n"),

@@ -10,6 +10,7 @@
 
 #include "kernels/kernels.h"
 #include "kindling/operators.h"
+#include "ops/launch.h"
 #include "support/build_kind.h"
 #include "support/compare.h"
 #include "support/problem.h"
@@ -57,6 +58,18 @@ std::vector<Case> Cases() {
   spec.num_rows = {3, 2};
   spec.num_keys = {20, 257};
   spec.wide_grads = true;
+  cases.push_back(spec);
+
+  // Few rows over several spans of keys, which workers share.
+  spec = Case();
+  spec.dtype = DType::kBFloat16;
+  spec.mask_mode = MaskMode::kCausal;
+  spec.num_heads = 3;
+  spec.num_key_heads = 3;
+  spec.head_dim = 5;
+  spec.num_rows = {2, 1};
+  spec.num_keys = {2 * kKeysPerSpan + 300, kKeysPerSpan + 1};
+  spec.row_scale = true;
   cases.push_back(spec);
   return cases;
 }

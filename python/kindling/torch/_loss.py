@@ -1,0 +1,182 @@
+"""The differentiable loss and the teacher."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kindling import _core
+from kindling.torch import _ops  # noqa: F401  (registers the operators)
+
+_REDUCTIONS = ("sum", "mean", "none")
+
+
+def indexer_kl_loss(
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    p: Tensor,
+    *,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    cmp_residual_k: Tensor | None = None,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+    metadata: Tensor | None = None,
+    lse: Tensor | None = None,
+    reduction: str = "sum",
+    grads_in_forward: bool = False,
+) -> Tensor:
+    """KL divergence of an indexer's distribution over keys from a teacher's, for autograd.
+
+    The loss of a row is ``sum_j p[j] * (ln p[j] - ln y[j])`` over its visible keys, where
+    ``y = softmax(I)`` and ``I[j] = sum_h w[h] * max(q[h] . k[j], 0)``. It is differentiable once,
+    in q, k and w. The teacher p is a constant, whether it requires grad or not.
+
+    The forward pass computes log-sum-exp and loss only; nothing else happens under ``no_grad``. The
+    backward pass runs the gradient operator once and multiplies each row's logit gradient by
+    the incoming one before anything is rounded, so that a scaled loss loses nothing.
+
+    Parameters
+    ----------
+    q : Tensor, shape (B, S1, N1, D) or (T1, N1, D), bfloat16, float16 or float32
+        Indexer queries, padded ("BSND") or packed ("TND").
+    k : Tensor, shape (B, S2, 1, D) or (T2, 1, D), dtype of q
+        Indexer keys.
+    w : Tensor, shape (B, S1, N1) or (T1, N1), float32
+        Head weights.
+    p : Tensor, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
+        Teacher, as :func:`attention_teacher` makes it.
+    cu_seqlens_q, cu_seqlens_k : Tensor or None, shape (B + 1,), int32
+        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+    seqused_q, seqused_k : Tensor or None, shape (B,), int32
+        Used lengths; None: all that is allocated is used.
+    cmp_residual_k : Tensor or None, shape (B,), int32
+        Tokens beyond the last whole compressed key; required where ``mask_mode`` is 3 and
+        ``cmp_ratio`` is not 1.
+    layout_q, layout_k : {"BSND", "TND"}
+        Padded or packed; ``layout_q`` is that of q, w, p and lse, ``layout_k`` that of k.
+    mask_mode : {0, 3}
+        0: every key is visible; 3: causal, aligned at the last query and the last key.
+    cmp_ratio : int
+        Tokens per key, 1 to 128.
+    metadata : Tensor or None, shape (64,), int32
+        A record of :func:`kindling.make_metadata`. Results do not depend on it.
+    lse : Tensor or None, shape (B, 1, S1) or (1, T1), float32
+        The student's log-sum-exp of these very arguments, where it is there already; a constant.
+        It saves a pass with `grads_in_forward`, and nothing without.
+    reduction : {"sum", "mean", "none"}
+        Sum over rows; that divided by the number of used rows (1 if there are none); or every row.
+    grads_in_forward : bool
+        Compute the gradients in the forward pass and keep them, in float32, in place of the inputs.
+        Cheaper where lse is given: loss and gradients are then one pass. Not for ``"none"``.
+
+    Returns
+    -------
+    Tensor, shape () or, for ``"none"``, that of lse, float32
+        The loss in nats.
+
+    Raises
+    ------
+    ValueError
+        For a value, a length or a shape that the operator's contract does not allow.
+    TypeError
+        For a tensor of the wrong dtype.
+    NotImplementedError
+        In the backward pass of a backward pass, and under ``torch.func.vmap``.
+
+    Notes
+    -----
+    Under CPU autocast q and k are cast to its dtype, w, p and lse to float32. Loss and gradients
+    are bitwise the same for any number of threads, so ``torch.use_deterministic_algorithms`` holds.
+    """
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
+    rest = (
+        cu_seqlens_q,
+        cu_seqlens_k,
+        seqused_q,
+        seqused_k,
+        cmp_residual_k,
+        metadata,
+        layout_q,
+        layout_k,
+        mask_mode,
+        cmp_ratio,
+        reduction,
+    )
+    p = p.detach()
+    if lse is not None:
+        lse = lse.detach()
+    if grads_in_forward:
+        if reduction == "none":
+            raise ValueError(
+                'grads_in_forward: expected False with reduction "none", whose incoming gradients '
+                "differ from row to row, got True"
+            )
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or w.requires_grad):
+            return torch.ops.kindling.indexer_kl_loss_with_grads(q, k, w, p, lse, *rest)[0]
+    return torch.ops.kindling.indexer_kl_loss(q, k, w, p, lse, *rest)[0]
+
+
+def attention_teacher(
+    q: Tensor,
+    k: Tensor,
+    lse: Tensor | None = None,
+    *,
+    softmax_scale: float = 1.0,
+    max_seqlen_k: int = 0,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    cmp_residual_k: Tensor | None = None,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+    metadata: Tensor | None = None,
+) -> Tensor:
+    """The teacher p: the main attention's distribution over keys, averaged over its heads.
+
+    Nothing flows back through it: the result never requires grad.
+
+    Parameters
+    ----------
+    q : Tensor, shape (B, S1, G, Dm) or (T1, G, Dm), bfloat16, float16 or float32
+        Queries of the main attention.
+    k : Tensor, shape (B, S2, Gk, Dm) or (T2, Gk, Dm), dtype of q
+        Its keys. Gk = G: multi-head attention; G a multiple of Gk: grouped queries; Gk = 1: multi-
+        query attention, or MLA with the key projection absorbed into q, where Dm is the width of
+        the latent and of the rotary part together.
+    lse : Tensor or None, shape (B, 1, S1, G) or (1, T1, G), float32
+        Log-sum-exp of its scaled scores, as attention kernels return it; None: computed.
+    softmax_scale : float
+        Factor of the scores, such as ``Dm ** -0.5``.
+    max_seqlen_k : int
+        Last dim of p unless both layouts are "BSND". 0: the longest allocated key length; under
+        ``torch.compile`` or export it must be given, as a shape cannot depend on data there.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, metadata
+        As in :func:`indexer_kl_loss`.
+    layout_q, layout_k, mask_mode, cmp_ratio
+        As in :func:`indexer_kl_loss`.
+
+    Returns
+    -------
+    Tensor, shape (B, S1, 1, S2) or (T1, 1, max_seqlen_k), float32
+    """
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
+    attributes = (layout_q, layout_k, mask_mode, cmp_ratio)
+    q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()
+    if max_seqlen_k == 0 and attributes[:2] != ("BSND", "BSND"):
+        if not torch.compiler.is_compiling():
+            views = [_core.View(q, "q"), _core.View(k, "k"), None, None]
+            shared = (*lengths, *attributes)
+            max_seqlen_k = max(_core.teacher_stride(*views, shared, softmax_scale, 0), 1)
+    return torch.ops.kindling.attention_teacher(
+        q, k, lse, *lengths, metadata, *attributes, softmax_scale, max_seqlen_k
+    )

@@ -1,0 +1,244 @@
+"""LightningIndexer against a straightforward re-statement; scores and best keys by tiles."""
+
+from __future__ import annotations
+
+import cases
+import kindling
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import kindling.torch as kt  # noqa: E402
+import kindling.torch._scores as scores_module  # noqa: E402
+import torch_cases as tc  # noqa: E402
+
+HIDDEN, HEADS, WIDTH = 24, 4, 16
+
+
+def restated(module, hidden, latent, positions):
+    """q, k and w of one sequence, element by element where it is about positions."""
+    state = module.state_dict()
+    q = (latent @ state["wq_b.weight"].T).reshape(len(hidden), module.num_heads, module.head_dim)
+    k = hidden @ state["wk.weight"].T
+    k = (k - k.mean(-1, keepdim=True)) / (k.var(-1, correction=0, keepdim=True) + 1e-6).sqrt()
+    k = (k * state["k_norm.weight"] + state["k_norm.bias"])[:, None]
+    if module.rope is not None:
+        dim, half = module.rope.dim, module.rope.dim // 2
+        for x in (q, k):
+            before = x.clone()
+            for token, position in enumerate(positions):
+                for i in range(half):
+                    angle = torch.tensor(position * module.rope.theta ** (-2 * i / dim))
+                    a, b = (2 * i, 2 * i + 1) if module.rope.interleaved else (i, i + half)
+                    x[token, :, a] = before[token, :, a] * angle.cos()
+                    x[token, :, a] -= before[token, :, b] * angle.sin()
+                    x[token, :, b] = before[token, :, a] * angle.sin()
+                    x[token, :, b] += before[token, :, b] * angle.cos()
+    w = hidden @ state["weights_proj.weight"].T
+    return q, k, w / (module.num_heads * module.head_dim) ** 0.5
+
+
+def logits_of(q, k, w):
+    """(rows, keys), all of them."""
+    return (torch.einsum("thd,jd->htj", q, k[:, 0]).relu() * w.T[:, :, None]).sum(0)
+
+
+@pytest.fixture(
+    params=[(None, None), (None, 8), (12, kt.Rope(16, 50.0)), (12, kt.Rope(6, interleaved=True))],
+    ids=["plain", "rope", "latent", "interleaved"],
+)
+def module(request):
+    torch.manual_seed(0)
+    q_lora, rope = request.param
+    module = kt.LightningIndexer(HIDDEN, HEADS, WIDTH, q_lora, rope)
+    torch.nn.init.normal_(module.k_norm.weight)
+    torch.nn.init.normal_(module.k_norm.bias)
+    return module
+
+
+def sequences(module, *shape):
+    torch.manual_seed(1)
+    hidden = torch.randn(*shape, HIDDEN)
+    return hidden, None if module.q_lora is None else torch.randn(*shape, module.q_lora)
+
+
+@torch.no_grad()
+def test_forward_padded(module):
+    hidden, latent = sequences(module, 2, 7)
+    q, k, w = module(hidden, latent)
+    assert (q.shape, k.shape, w.shape) == ((2, 7, HEADS, WIDTH), (2, 7, 1, WIDTH), (2, 7, HEADS))
+    for b in range(2):
+        source = hidden[b] if latent is None else latent[b]
+        expected = restated(module, hidden[b], source, range(7))
+        for actual, wanted in zip((q[b], k[b], w[b]), expected, strict=True):
+            torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_forward_packed(module):
+    hidden, latent = sequences(module, 9)
+    cu = torch.tensor([0, 4, 4, 9], dtype=torch.int32)
+    source = hidden if latent is None else latent
+    positions = [0, 1, 2, 3, 0, 1, 2, 3, 4]
+    expected = restated(module, hidden, source, positions)
+    for options in ({"cu_seqlens": cu}, {"positions": torch.tensor(positions)}):
+        for a, b in zip(module(hidden, latent, **options), expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_loss(module):
+    """Against softmax cross-entropy by plain torch, gradients of every parameter included."""
+    hidden, latent = sequences(module, 9)
+    cu = torch.tensor([0, 4, 9], dtype=torch.int32)
+    p = torch.zeros(9, 1, 5)
+    expected = torch.zeros(())
+    q, k, w = module(hidden, latent, cu_seqlens=cu)
+    for begin, end in ((0, 4), (4, 9)):
+        length = end - begin
+        seen = torch.ones(length, length, dtype=torch.bool).tril()
+        target = torch.rand(length, length).masked_fill(~seen, 0)
+        target /= target.sum(-1, keepdim=True)
+        p[begin:end, 0, :length] = target
+        logits = logits_of(q[begin:end], k[begin:end], w[begin:end])
+        logits = logits.masked_fill(~seen, -torch.inf).log_softmax(-1).masked_fill(~seen, 0)
+        expected = expected + (torch.xlogy(target, target) - target * logits).sum() / 9
+    loss = module.loss(hidden, p, latent, cu_seqlens=cu)
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-6)
+    wanted = torch.autograd.grad(expected, list(module.parameters()))
+    actual = torch.autograd.grad(loss, list(module.parameters()))
+    for a, b in zip(actual, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_state_dict_has_the_published_names():
+    state = kt.LightningIndexer(7168, 64, 128, q_lora=1536, rope=64, device="meta").state_dict()
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {
+        "wq_b.weight": (8192, 1536),
+        "wk.weight": (128, 7168),
+        "k_norm.weight": (128,),
+        "k_norm.bias": (128,),
+        "weights_proj.weight": (64, 7168),
+    }
+
+
+def test_given_frequencies_are_used():
+    rope = kt.Rope(8, 100.0)
+    given = kt.Rope(8, frequencies=rope.rates().tolist())
+    x = torch.randn(5, 2, 16)
+    assert torch.equal(given.turn(x, torch.arange(5)), rope.turn(x, torch.arange(5)))
+    torch.testing.assert_close(rope.turn(x, torch.arange(5)).norm(dim=-1), x.norm(dim=-1))
+
+
+def test_low_precision_and_autocast(module):
+    hidden, latent = sequences(module, 2, 7)
+    p = kt.attention_teacher(*(torch.randn(2, 7, 2, 8) for _ in range(2)), mask_mode=3)
+    full = module.loss(hidden, p, latent)
+    with torch.autocast("cpu", torch.bfloat16):
+        q, k, w = module(hidden, latent)
+        loss = module.loss(hidden, p, latent)
+    assert (q.dtype, k.dtype, w.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    torch.testing.assert_close(loss, full, rtol=0.05, atol=0.02)
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+    low = module.to(torch.bfloat16)
+    latent = None if latent is None else latent.bfloat16()
+    torch.testing.assert_close(low.loss(hidden.bfloat16(), p, latent), full, rtol=0.05, atol=0.02)
+
+
+def test_module_compiles_without_graph_breaks():
+    torch.manual_seed(0)
+    module = kt.LightningIndexer(HIDDEN, HEADS, WIDTH, rope=8)
+    hidden = torch.randn(2, 7, HIDDEN)
+    p = kt.attention_teacher(*(torch.randn(2, 7, 2, 8) for _ in range(2)), mask_mode=3)
+    expected = module.loss(hidden, p)
+    torch._dynamo.reset()
+    compiled = torch.compile(module.loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(hidden, p), expected)
+
+
+def test_module_errors():
+    module = kt.LightningIndexer(HIDDEN, HEADS, WIDTH, q_lora=12, rope=8)
+    hidden = torch.randn(3, HIDDEN)
+    with pytest.raises(ValueError, match=r"hidden: expected shape .* got \(3, 5\)"):
+        module(torch.randn(3, 5))
+    with pytest.raises(ValueError, match=r"q_latent: expected shape \(3, 12\), got none"):
+        module(hidden)
+    with pytest.raises(ValueError, match="positions: expected positions or cu_seqlens"):
+        module(hidden, torch.randn(3, 12))
+    with pytest.raises(ValueError, match="q_latent: expected none"):
+        kt.LightningIndexer(HIDDEN, HEADS, WIDTH)(hidden, hidden)
+    with pytest.raises(ValueError, match="rope: expected dim <= head_dim = 16, got 32"):
+        kt.LightningIndexer(HIDDEN, HEADS, WIDTH, rope=32)
+    with pytest.raises(ValueError, match="rope: expected an even dim"):
+        kt.Rope(7)
+    with pytest.raises(ValueError, match="rope: expected 4 frequencies, got 1"):
+        kt.Rope(8, frequencies=[1.0])
+    with pytest.raises(ValueError, match="num_heads: expected >= 1, got 0"):
+        kt.LightningIndexer(HIDDEN, 0, WIDTH)
+
+
+# Scores and best keys.
+
+SWEEP = [tc.RAGGED, tc.PADDED, tc.COMPRESSED, tc.MIXED, *cases.sweep(12, "torch scores")]
+
+
+@pytest.mark.parametrize("tile", [1, 500, 1 << 20])
+@pytest.mark.parametrize("case", SWEEP, ids=str)
+def test_scores_and_best_keys(case, tile, monkeypatch):
+    monkeypatch.setattr(scores_module, "_TILE_SCORES", tile)
+    (q, k, w, *_), lengths = tc.tensors(case)
+    width = max([case.teacher_stride(), *case.num_keys])
+    expected = torch.full((*w.shape[:-1], width), -torch.inf)
+    for batch in range(case.num_batches):
+        queries, keys = q[case.row_slot(batch)].float(), k[case.key_slot(batch)].float()
+        seen = torch.arange(len(keys)) < torch.from_numpy(case.visible(batch))[:, None]
+        logits = logits_of(queries, keys, w[case.row_slot(batch)])
+        expected[case.row_slot(batch)][:, : len(keys)] = logits.masked_fill(~seen, -torch.inf)
+    scores = kt.index_scores(q, k, w, max_seqlen_k=width, **lengths)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+
+    for topk in (1, 3, 500):
+        values, indices = kt.index_topk(q, k, w, topk, **lengths)
+        assert values.shape == indices.shape == (*w.shape[:-1], topk)
+        found = min(topk, width)
+        assert torch.equal(values[..., found:], torch.full_like(values[..., found:], -torch.inf))
+        if found > 0:
+            wanted = scores.topk(found, dim=-1).values
+            torch.testing.assert_close(values[..., :found], wanted, rtol=1e-5, atol=1e-5)
+        assert torch.equal(indices == -1, values == -torch.inf)
+        if width > 0:
+            read = scores.gather(-1, indices.clamp(min=0)).masked_fill(indices < 0, -torch.inf)
+            torch.testing.assert_close(read, values, rtol=1e-5, atol=1e-5)
+
+
+def test_scores_are_those_of_the_loss():
+    (q, k, w, *_), lengths = tc.tensors(tc.RAGGED)
+    lse = kindling.softmax_lse(q, k, w, **lengths)
+    scores = kt.index_scores(q, k, w, **lengths)
+    torch.testing.assert_close(scores.logsumexp(-1)[None], lse)
+
+
+def test_scores_of_the_module(module):
+    hidden, latent = sequences(module, 2, 7)
+    q, k, w = module(hidden, latent)
+    scores = module.scores(hidden, latent)
+    assert torch.equal(scores, kt.index_scores(q, k, w, mask_mode=3))
+    assert not scores.requires_grad
+    best = module.topk(hidden, 3, latent)
+    assert torch.equal(best.indices, kt.index_topk(q, k, w, 3, mask_mode=3).indices)
+
+
+def test_scores_errors():
+    (q, k, w, *_), lengths = tc.tensors(tc.RAGGED)
+    with pytest.raises(ValueError, match="topk: expected >= 1, got 0"):
+        kt.index_topk(q, k, w, 0, **lengths)
+    with pytest.raises(ValueError, match="max_seqlen_k: expected >= .* = 9, got 5"):
+        kt.index_scores(q, k, w, max_seqlen_k=5, **lengths)
+    with pytest.raises(ValueError, match=r"cu_seqlens_k\[2\]: expected the number of tokens"):
+        kt.index_scores(q, k[:-1], w, **lengths)
+    with pytest.raises(ValueError, match="^w: expected shape"):
+        kt.index_scores(q, k, w[..., :1], **lengths)
+    with pytest.raises(ValueError, match="^q: expected shape"):
+        kt.index_scores(q[0], k, w, **lengths)
+    with pytest.raises(ValueError, match="^k: expected 1 key head"):
+        kt.index_scores(q, k[..., :1], w, **lengths)
