@@ -58,12 +58,13 @@ bench: build/release/.configured $(stamps)/package  ## Fill in the goals table; 
 	cmake --build --preset release --target kindling_bench
 	$(bin)/python bench/goals.py build/release/bench/kindling_bench $(BENCH_ARGS)
 
-bench-curve: build/release/.configured $(stamps)/package  ## Draw docs/performance.svg
+bench-docs: build/release/.configured $(stamps)/package  ## Measure what docs/performance.md shows
 	cmake --build --preset release --target kindling_bench
 	rm -f build/curve.jsonl
 	build/release/bench/kindling_bench --cases=tests/cases/curve.txt --benchmark_filter=-^plan/ \
-	  --json=build/curve.jsonl --seconds=0.1 $(BENCH_ARGS)
+	  --json=build/curve.jsonl --seconds=0.1
 	$(bin)/python bench/plot.py build/curve.jsonl docs/performance.svg
+	$(bin)/python bench/goals.py build/release/bench/kindling_bench --docs docs/performance.md $(BENCH_ARGS)
 
 bench-plans: build/release/.configured  ## Time the metadata operator
 	cmake --build --preset release --target kindling_bench
@@ -108,7 +109,7 @@ help:  ## Show this list
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
-.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-curve \
+.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-docs \
         bench-plans bench-torch bench-instructions update-instructions format format-check clean \
         distclean help
 

@@ -1,9 +1,10 @@
 """The goals table of docs/performance.md, filled in for this machine in one run.
 
-Runs the driver on tests/cases/goals.txt a few rounds; a round takes the median of its repetitions
-and a goal the best of its rounds, and of its problems the worst. Where a share is of a peak, the
-driver measures that peak around every repetition. Beside it stand PyTorch's times, where it is
-installed. Results are kept as lines of JSON.
+Runs the driver on tests/cases/goals.txt a few rounds. A round takes the median of its repetitions.
+A share counts with the best of its rounds; a ratio of two times with their median, as noise may
+make it too good; a goal with the worst of its problems. Where a share is of a peak, the driver
+measures that peak around every repetition. Beside it stand PyTorch's times, where it is installed.
+Results are kept as lines of JSON.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import os
 import pathlib
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -120,7 +121,8 @@ def value_of(goal: Goal, record: dict) -> float:
 
 def goal_row(goal: Goal, records: list[dict]) -> Row:
     rises = goal.kind in ("share", "rate")
-    best, worst = (max, min) if rises else (min, max)
+    best = max if goal.kind == "share" else statistics.median
+    worst = min if rises else max
     rounds = defaultdict(list)
     for record in records:
         rounds[record["line"]].append(value_of(goal, record))
@@ -198,14 +200,16 @@ def peer_rows(results: list[dict]) -> list[Row]:
     return rows
 
 
-def print_table(rows: list[Row]) -> None:
+def table(rows: list[Row]) -> str:
+    lines = []
     heads = Row("what", "gate", "target", "measured", "verdict")
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     for index, row in enumerate([heads, *rows]):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("| " + " | ".join(cells) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
         if index == 0:
-            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+            lines.append("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
 
 
 def run_peers(json_path: pathlib.Path, repetitions: int) -> list[dict]:
@@ -224,13 +228,44 @@ def run_peers(json_path: pathlib.Path, repetitions: int) -> list[dict]:
     return results
 
 
+def conditions(records: list[dict], load: float) -> str:
+    """What the results were measured with, as a list in Markdown."""
+    first = records[0]
+    lines = [
+        f"{first['machine']}, {platform.system()} {platform.machine()}",
+        f"commit {first['commit']}, {first['compiler']}, {first['date']}",
+        f"load before the run: {load:.1f} (other programs make shares and times worse)",
+    ]
+    peaks = defaultdict(list)
+    for record in records:
+        for side in record["sides"]:
+            peaks[side["peak"], side["threads"]].append(side["peak_flops"] / 1e9)
+    for (name, threads), values in sorted(peaks.items()):
+        text = f"{min(values):.0f} to {max(values):.0f} GFLOP/s"
+        lines.append(f"peak, {name}, {threads} thread{'s' if threads > 1 else ''}: {text}")
+    if not any(name.startswith("bf16") for name, _ in peaks):
+        lines.append(
+            "this processor multiplies no bf16: shares are of the fp32 peak above, and on AVX2 "
+            f"gates are at most {AVX2_GATE:.0f} % and targets at most {AVX2_TARGET:.0f} %"
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def write_into(document: pathlib.Path, text: str) -> None:
+    """Puts `text` between the two marks of a document."""
+    before, begin, rest = document.read_text().partition("<!-- goals: begin -->\n")
+    _, end, after = rest.partition("<!-- goals: end -->\n")
+    if not end:
+        raise SystemExit(f"--docs: expected the marks of a goals table in {document}, got none")
+    document.write_text(f"{before}{begin}{text}\n{end}{after}")
+
+
 def commit() -> str:
-    run: Callable[..., subprocess.CompletedProcess] = subprocess.run
     git = ["git", "-C", str(ROOT)]
-    head = run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     if head.returncode != 0:
         return "unknown"
-    changed = run([*git, "diff", "--quiet", "HEAD"]).returncode != 0
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode != 0
     return head.stdout.strip() + ("+changes" if changed else "")
 
 
@@ -245,6 +280,7 @@ def main() -> None:
     parser.add_argument("--filter", default="", help="only goals that contain this")
     parser.add_argument("--isa", help="instead of the best instruction set")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--docs", type=pathlib.Path, help="a document to write the table into")
     parser.add_argument("--json", type=pathlib.Path, help="default: bench/results/<commit>.jsonl")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -276,39 +312,20 @@ def main() -> None:
     by_goal = defaultdict(list)
     for record in records:
         by_goal[record["goal"]].append(record)
+    if not records:
+        sys.exit("bench: expected results, got none")
     rows = [goal_row(goal, by_goal[goal.name]) for goal in GOALS if goal.name in by_goal]
-    if records:
-        rows += [memory_row(records), *error_rows(records)]
+    rows += [memory_row(records), *error_rows(records)]
     if not arguments.no_peers:
         rows += peer_rows(run_peers(json_path, arguments.rounds))
-    print_conditions(records, load)
-    print_table(rows)
+    text = conditions(records, load) + "\n\n" + table(rows)
+    print(text)
+    if arguments.docs:
+        write_into(arguments.docs, text)
     where = os.path.relpath(json_path)
     print(f"\n{time.monotonic() - begin:.0f} s; results are in {where}")
     if failed:
         sys.exit(1)
-
-
-def print_conditions(records: list[dict], load: float) -> None:
-    if not records:
-        return
-    first = records[0]
-    print(f"{first['machine']}, {platform.system()} {platform.machine()}")
-    print(f"commit {first['commit']}, {first['compiler']}, {first['date']}")
-    print(f"load before the run: {load:.1f} (other programs make shares and times worse)")
-    peaks = defaultdict(list)
-    for record in records:
-        for side in record["sides"]:
-            peaks[side["peak"], side["threads"]].append(side["peak_flops"] / 1e9)
-    for (name, threads), values in sorted(peaks.items()):
-        text = f"{min(values):.0f} to {max(values):.0f} GFLOP/s"
-        print(f"peak, {name}, {threads} thread{'s' if threads > 1 else ''}: {text}")
-    if all(side["peak"] != "bf16 512-bit dot product" for r in records for side in r["sides"]):
-        print(
-            "This processor multiplies no bf16: shares are of the fp32 peak named above, and on "
-            f"AVX2 gates are at most {AVX2_GATE:.0f} and targets at most {AVX2_TARGET:.0f} %."
-        )
-    print("A share in parentheses is that of the worst round.\n")
 
 
 if __name__ == "__main__":
