@@ -60,10 +60,10 @@ bench: build/release/.configured $(stamps)/package  ## Fill in the goals table; 
 
 bench-docs: build/release/.configured $(stamps)/package  ## Measure what docs/performance.md shows
 	cmake --build --preset release --target kindling_bench
-	rm -f build/curve.jsonl
+	rm -f bench/results/curve.jsonl
 	build/release/bench/kindling_bench --cases=tests/cases/curve.txt --benchmark_filter=-^plan/ \
-	  --json=build/curve.jsonl --seconds=0.1
-	$(bin)/python bench/plot.py build/curve.jsonl docs/performance.svg
+	  --json=bench/results/curve.jsonl --seconds=0.1
+	$(bin)/python bench/plot.py bench/results/curve.jsonl docs/performance.svg
 	$(bin)/python bench/goals.py build/release/bench/kindling_bench --docs docs/performance.md $(BENCH_ARGS)
 
 bench-plans: build/release/.configured  ## Time the metadata operator

@@ -291,6 +291,7 @@ def main() -> None:
     json_path = arguments.json or results / f"{now}-{commit()}.jsonl"
     json_path.parent.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
+    print(f"measuring {CASES.relative_to(ROOT)}", flush=True)
     command = [
         str(arguments.driver),
         f"--cases={CASES}",
