@@ -49,14 +49,26 @@ test-release test-asan test-tsan: test-%: build/%/.configured  ## C++ tests of o
 test-python: $(python_test_env)  ## Python tests against the installed package
 	$(bin)/python -m pytest
 
-test-slow: build/release/.configured $(python_test_env)  ## Tests left out above
+test-slow: build/release/.configured build/aarch64-root/usr $(python_test_env)  ## Tests left out above
 	cmake --build --preset release
 	ctest --preset slow
 	$(bin)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there is none
 
-bench: build/release/.configured  ## Measure the operators; BENCH_ARGS goes to the driver
-	cmake --build --preset release --target kindling_bench plan_probe
-	build/release/bench/kindling_bench $(BENCH_ARGS)
+bench: build/release/.configured $(stamps)/package  ## Fill in the goals table; BENCH_ARGS: --quick, --help
+	cmake --build --preset release --target kindling_bench
+	$(bin)/python bench/goals.py build/release/bench/kindling_bench $(BENCH_ARGS)
+
+bench-docs: build/release/.configured $(stamps)/package  ## Measure what docs/performance.md shows
+	cmake --build --preset release --target kindling_bench
+	rm -f bench/results/curve.jsonl
+	build/release/bench/kindling_bench --cases=tests/cases/curve.txt --benchmark_filter=-^plan/ \
+	  --json=bench/results/curve.jsonl --seconds=0.1
+	$(bin)/python bench/plot.py bench/results/curve.jsonl docs/performance.svg
+	$(bin)/python bench/goals.py build/release/bench/kindling_bench --docs docs/performance.md $(BENCH_ARGS)
+
+bench-plans: build/release/.configured  ## Time the metadata operator
+	cmake --build --preset release --target kindling_bench
+	build/release/bench/kindling_bench --benchmark_filter=^plan/ $(BENCH_ARGS)
 
 bench-torch: $(stamps)/package $(stamps)/demo  ## Measure a training step beside plain torch
 	$(bin)/python bench/torch_step.py $(BENCH_ARGS)
@@ -65,6 +77,12 @@ bench-instructions: build/release/.configured  ## Count the instructions of plan
 	scripts/need.sh valgrind
 	cmake --build --preset release --target plan_probe
 	bench/count_instructions build/release/bench/plan_probe
+
+update-instructions: build/release/.configured  ## Write the counts that a test holds the kernels to
+	scripts/need.sh valgrind
+	cmake --build --preset release --target operator_probe
+	bench/count_instructions --update tests/instructions/counts.txt \
+	  build/release/bench/operator_probe tests/cases/instructions.txt
 
 format: $(stamps)/test  ## Rewrite C++ and Python files in the project's format
 	@echo "clang-format -i"
@@ -91,8 +109,9 @@ help:  ## Show this list
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
-.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-torch bench-instructions format \
-        format-check clean distclean help
+.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-docs \
+        bench-plans bench-torch bench-instructions update-instructions format format-check clean \
+        distclean help
 
 # Stamps. They depend on .venv, so that a new environment is filled again.
 $(venv)/pyvenv.cfg:
@@ -118,6 +137,12 @@ $(stamps)/demo: requirements/demo.txt requirements/model.txt $(stamps)/tools
 	@touch $@
 
 build/%/.configured: CMakePresets.json $(stamps)/tools
-	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev libsimde-dev pkg-config
+	scripts/need.sh libgtest-dev librapidcheck-dev libbenchmark-dev libsimde-dev pkg-config valgrind
 	cmake --preset $*
+	@touch $@
+
+# What tests of a 64-bit Arm build link against.
+build/aarch64-root/usr: scripts/fetch_arm64.sh
+	scripts/need.sh g++-aarch64-linux-gnu qemu-user
+	scripts/fetch_arm64.sh $(@D) libgtest-dev libgmock-dev librapidcheck-dev
 	@touch $@

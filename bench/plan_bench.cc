@@ -1,4 +1,6 @@
 // The metadata operator: compatible and balanced plans, by the number of sequences and rows.
+#include "bench/plan_bench.h"
+
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -6,7 +8,7 @@
 #include "bench/plan_cases.h"
 #include "kindling/metadata.h"
 
-namespace kindling {
+namespace kindling::bench {
 namespace {
 
 void MakePlan(benchmark::State& state, const Ragged& batch, PlanPolicy policy) {
@@ -35,4 +37,4 @@ void RegisterPlanBenchmarks() {
   }
 }
 
-}  // namespace kindling
+}  // namespace kindling::bench

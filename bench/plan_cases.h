@@ -10,7 +10,7 @@
 
 #include "kindling/metadata.h"
 
-namespace kindling {
+namespace kindling::bench {
 
 inline constexpr int64_t kBenchCores = 24;
 
@@ -85,6 +85,6 @@ inline std::vector<PlanCase> PlanCases() {
   return cases;
 }
 
-}  // namespace kindling
+}  // namespace kindling::bench
 
 #endif  // KINDLING_BENCH_PLAN_CASES_H_

@@ -11,9 +11,9 @@ extern "C" __attribute__((noinline)) int ProbedCall(const kindling::MetadataArgs
 }
 
 int main(int argc, char** argv) {
-  for (const kindling::PlanCase& plan : kindling::PlanCases()) {
+  for (const kindling::bench::PlanCase& plan : kindling::bench::PlanCases()) {
     if (argc < 2) {
-      std::printf("%s %d\n", plan.name.c_str(), plan.batch.cu_seqlens_q.back());
+      std::printf("%s\t%d\n", plan.name.c_str(), plan.batch.cu_seqlens_q.back());
     } else if (plan.name == argv[1]) {
       const kindling::MetadataArgs args = plan.batch.Args(plan.policy);
       if (!kindling::MakeMetadata(args).ok()) return 1;  // symbols are resolved and memory is warm
