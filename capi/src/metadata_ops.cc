@@ -46,9 +46,7 @@ Status MakeCompanionRecord(const MetadataCall& call) {
   const ConstTensor metadata = call.metadata;
   const Result<Lengths> lengths = DescribeMetadataArgs(call.args, &metadata, kHeadDim);
   if (!lengths.ok()) return lengths.status();
-  if (metadata.data == nullptr) {
-    return InvalidArgument("metadata: expected a data pointer, got null");
-  }
+  KINDLING_RETURN_IF_ERROR(CheckIntData("metadata", metadata.data));
   const Result<LengthTotals> totals = CheckLengthValues(lengths.value());
   if (!totals.ok()) return totals.status();
   StoreWords(kSplit(totals.value().num_rows, call.args.num_cores), call.metadata);

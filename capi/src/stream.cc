@@ -49,6 +49,11 @@ void Stream::Enqueue(Task task) {
   changed_.notify_all();
 }
 
+void Stream::Wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return tasks_.empty(); });
+}
+
 Failure Stream::Synchronize() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return tasks_.empty(); });
@@ -93,8 +98,11 @@ Failure SynchronizeAll(Streams streams) {
   all.push_back(DefaultStream());
   Failure first;
   for (const std::shared_ptr<Stream>& stream : all) {
-    Failure failure = stream->Synchronize();
-    if (first.code == 0) first = std::move(failure);
+    if (first.code == 0) {
+      first = stream->Synchronize();
+    } else {
+      stream->Wait();
+    }
   }
   return first;
 }

@@ -26,7 +26,9 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   void Enqueue(Task task);
-  // Waits until all that was queued is done. Returns the first failure since the last call; the
+  // Waits until all that was queued is done.
+  void Wait();
+  // The same. Returns the first failure since the last call; the
   // tasks behind it were dropped.
   Failure Synchronize();
 
@@ -46,7 +48,8 @@ class Stream {
 // ACL_ERROR_INVALID_RESOURCE_HANDLE.
 Failure Enqueue(aclrtStream stream, Task task);
 
-// Waits for all streams; the first failure of any. Destroys the streams that have handles if asked.
+// Waits for all streams and returns the failure of one that has any; those of others stay for who
+// synchronises them. Destroys the streams that have handles if asked.
 enum class Streams { kKeep, kDestroy };
 Failure SynchronizeAll(Streams streams);
 

@@ -64,9 +64,7 @@ Status MakeMetadata(const MetadataArgs& args, const Tensor& metadata) {
   const ConstTensor view = metadata;
   const Result<Lengths> lengths = DescribeMetadataArgs(args, &view);
   if (!lengths.ok()) return lengths.status();
-  if (metadata.data == nullptr) {
-    return InvalidArgument("metadata: expected a data pointer, got null");
-  }
+  KINDLING_RETURN_IF_ERROR(CheckIntData("metadata", metadata.data));
   const Result<Metadata> record = GenMetadata(lengths.value(), args);
   if (!record.ok()) return record.status();
   Store(record.value(), metadata);

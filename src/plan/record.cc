@@ -7,6 +7,7 @@
 #include "base/message.h"
 #include "plan/cost_model.h"
 #include "plan/split.h"
+#include "problem/lengths.h"
 
 namespace kindling {
 namespace {
@@ -92,10 +93,7 @@ Status CheckMetadataDescriptor(const ConstTensor& metadata) {
   if (metadata.dtype != DType::kInt32) {
     return InvalidDtype("metadata: expected dtype int32, got ", DTypeName(metadata.dtype));
   }
-  if (metadata.data == nullptr) {
-    return InvalidArgument("metadata: expected a data pointer, got null");
-  }
-  return Status();
+  return CheckIntData("metadata", metadata.data);
 }
 
 Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {

@@ -87,8 +87,8 @@ Status CheckCuLength(const SideLengths& side, int64_t num_batches) {
 }
 
 Status CheckData(std::string_view name, const IntVector& vector) {
-  if (!vector.present() || vector.data != nullptr) return Status();
-  return InvalidArgument(name, ": expected a data pointer, got null");
+  if (!vector.present()) return Status();
+  return CheckIntData(name, vector.data);
 }
 
 // (30). Decreasing and negative entries are found by one pass without branches; a second one looks
@@ -162,6 +162,13 @@ Status CheckAllocated(const SideLengths& side) {
 }
 
 }  // namespace
+
+Status CheckIntData(std::string_view name, const void* data) {
+  if (data == nullptr) return InvalidArgument(name, ": expected a data pointer, got null");
+  if (reinterpret_cast<uintptr_t>(data) % sizeof(int32_t) == 0) return Status();
+  return InvalidArgument(name,
+                         ": expected memory aligned to whole elements, got an address that is not");
+}
 
 Result<Attributes> CheckSequenceAttributes(const SequenceArgs& args) {
   if (args.mask_mode != static_cast<int64_t>(MaskMode::kNone) &&

@@ -36,6 +36,12 @@ std::string Expected(std::initializer_list<Extent> extents) {
   return out + (extents.size() == 1 ? ",)" : ")");
 }
 
+Status CheckAligned(std::string_view name, const ConstTensor& tensor) {
+  if (reinterpret_cast<uintptr_t>(tensor.data) % ElementBytes(tensor.dtype) == 0) return Status();
+  return InvalidArgument(name,
+                         ": expected memory aligned to whole elements, got an address that is not");
+}
+
 // Whether the distance of any two elements, at most 8 bytes each in up to 4 dims, fits an address.
 bool HasAddresses(const ConstTensor& tensor) {
   constexpr int64_t kMaxReach = int64_t{1} << 57;
@@ -80,7 +86,7 @@ Status CheckShape(std::string_view name, const ConstTensor& tensor,
   if (tensor.data == nullptr && tensor.has_elements()) {
     return InvalidArgument(name, ": expected a data pointer, got null");
   }
-  return Status();
+  return CheckAligned(name, tensor);
 }
 
 Status CheckDType(std::string_view name, DType expected, DType got) {
@@ -291,6 +297,7 @@ class Checker {
     if (output.data == nullptr && output.has_elements()) {
       return InvalidArgument(name, ": expected a data pointer, got null");
     }
+    KINDLING_RETURN_IF_ERROR(CheckAligned(name, output));
     return CheckDense(name, output);
   }
 

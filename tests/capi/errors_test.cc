@@ -453,6 +453,40 @@ TEST(GradErrors, TensorsThatAreNone) {
   EXPECT_EQ(aclrtFree(memory), 0);
 }
 
+// As the other front doors: an address between elements is refused, not read.
+TEST(GradErrors, MisalignedMemory) {
+  std::vector<char> memory(4 * 65 + 1);
+  std::vector<int32_t> cu_values = {0, 2};
+  const AclTensor cu(ACL_INT32, {2}, cu_values.data());
+  const AclTensor crooked(ACL_INT32, {2}, memory.data() + 1);
+  const AclTensor crooked_record(ACL_INT32, {64}, memory.data() + 1);
+  char layout[] = "TND";
+  const auto synchronize = [&](const aclTensor* cu_q, const aclTensor* metadata) {
+    uint64_t size = 0;
+    aclOpExecutor* executor = nullptr;
+    EXPECT_EQ(aclnnDenseLightningIndexerKLLossGradMetadataGetWorkspaceSize(
+                  cu_q, cu, nullptr, nullptr, nullptr, 0, 0, 0, 8, 1, 128, layout, layout, 0, 1,
+                  metadata, &size, &executor),
+              0);
+    EXPECT_EQ(aclnnDenseLightningIndexerKLLossGradMetadata(nullptr, 0, executor, nullptr), 0);
+    const int32_t code = aclrtSynchronizeStream(nullptr);
+    return std::make_pair(code, ArgumentOfMessage(RecentMessage()));
+  };
+  std::vector<int32_t> words(64);
+  const AclTensor record(ACL_INT32, {64}, words.data());
+  EXPECT_EQ(synchronize(crooked, record), std::make_pair(kInvalid, std::string("cu_seqlens_q")));
+  EXPECT_EQ(synchronize(cu, crooked_record), std::make_pair(kInvalid, std::string("metadata")));
+  const AclTensor q(ACL_FLOAT16, {2, 1, 128}, memory.data() + 1);
+  uint64_t size = 0;
+  aclOpExecutor* executor = nullptr;
+  EXPECT_EQ(aclnnDenseLightningIndexerSoftmaxLseV2GetWorkspaceSize(
+                q, q, q, cu, cu, nullptr, nullptr, nullptr, nullptr, layout, layout, 0, 1, q, &size,
+                &executor),
+            kInvalid);
+  EXPECT_EQ(RecentMessage(),
+            "q: expected memory aligned to whole elements, got an address that is not");
+}
+
 TEST(TeacherErrors, SparseUseIsRefused) {
   std::vector<char> memory(2 * 512 * 4);
   std::vector<float> lse_values(2), p_values(4);

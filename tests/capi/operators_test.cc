@@ -555,6 +555,24 @@ TEST(Streams, DataMayArriveAfterPhase1) {
   EXPECT_TRUE(SameBits(call.outputs, want, problem.spec));
 }
 
+// Waiting for the device tells one failure; the others are still told where they belong.
+TEST(Streams, TheDeviceTellsOneFailureOnly) {
+  Indexer problem(SmallCase());
+  problem.lengths.cu_seqlens_q.Set(1, 100);
+  GradCall call(problem);
+  aclrtStream streams[3];
+  for (aclrtStream& stream : streams) {
+    ASSERT_EQ(aclrtCreateStream(&stream), ACL_SUCCESS);
+    const Prepared plan = call.PrepareMetadata();
+    ASSERT_EQ(aclnnDenseLightningIndexerKLLossGradMetadata(nullptr, 0, plan.executor, stream), 0);
+  }
+  int num_told = aclrtSynchronizeDevice() != ACL_SUCCESS;
+  EXPECT_EQ(num_told, 1);
+  for (const aclrtStream stream : streams) num_told += aclrtSynchronizeStream(stream) != 0;
+  EXPECT_EQ(num_told, 3);
+  for (const aclrtStream stream : streams) EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);
+}
+
 // What follows a failure is dropped: nothing is computed from a record that was not written.
 TEST(Streams, DropWhatFollowsAFailure) {
   Indexer problem(SmallCase());

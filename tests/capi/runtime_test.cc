@@ -203,8 +203,10 @@ TEST_F(Copies, KnowTheirSides) {
   EXPECT_EQ(aclrtMemcpy(other, 100, host_, 100, ACL_MEMCPY_HOST_TO_HOST), ACL_SUCCESS);
   EXPECT_EQ(aclrtMemcpy(nullptr, 100, host_, 1, ACL_MEMCPY_DEFAULT), ACL_ERROR_INVALID_PARAM);
   EXPECT_EQ(aclrtMemcpy(device_, 100, nullptr, 1, ACL_MEMCPY_DEFAULT), ACL_ERROR_INVALID_PARAM);
-  EXPECT_EQ(aclrtMemcpy(device_, 100, host_, 1, static_cast<aclrtMemcpyKind>(5)),
-            ACL_ERROR_INVALID_PARAM);
+  for (const int kind : {-1, 5, 99}) {
+    EXPECT_EQ(aclrtMemcpy(device_, 100, host_, 1, static_cast<aclrtMemcpyKind>(kind)),
+              ACL_ERROR_INVALID_PARAM);
+  }
 }
 
 TEST(Streams, RunInOrder) {
@@ -333,6 +335,7 @@ TEST(Tensors, SurviveWrongUse) {
   EXPECT_EQ(make(huge, 2, ACL_FLOAT, 0), nullptr);
   const int64_t many[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
   EXPECT_EQ(make(many, 9, ACL_FLOAT, 0), nullptr);
+  EXPECT_EQ(make(dims, 2, static_cast<aclDataType>(99), 0), nullptr);
   EXPECT_EQ(make(dims, 2, ACL_DT_UNDEFINED, 0), nullptr);
   EXPECT_EQ(ArgumentOfMessage(RecentMessage()), "dataType");
   EXPECT_EQ(make(dims, 2, ACL_FLOAT, -1), nullptr);

@@ -47,9 +47,7 @@ class KernelTest : public testing::TestWithParam<Isa> {
       [](const testing::TestParamInfo<Isa>& info) { return std::string(IsaName(info.param)); })
 
 // Floats of one vector.
-inline int64_t LanesOf(Isa isa) {
-  return isa == Isa::kPortable ? 4 : isa == Isa::kAvx2 ? 8 : 16;
-}
+inline int64_t LanesOf(Isa isa) { return isa == Isa::kPortable ? 4 : isa == Isa::kAvx2 ? 8 : 16; }
 
 inline uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 

@@ -126,3 +126,30 @@ def test_the_vendors_own_package_is_not_shadowed(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
     )
     assert "install: expected no torch_npu in this environment" in result.stderr
+
+
+ORDINARY = """
+import torch, torch.utils.checkpoint as c
+from torch.utils.data import DataLoader
+
+assert not torch.accelerator.is_available()
+assert torch.accelerator.current_accelerator() is None
+assert torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2)).tolist() == [2, 2]
+assert next(iter(DataLoader(list(range(8)), batch_size=4, pin_memory=True))).tolist() == [0, 1, 2, 3]
+x = torch.ones(2, requires_grad=True)
+c.checkpoint(lambda a: a * 2, x, use_reentrant=False).sum().backward()
+assert x.grad.tolist() == [2, 2]
+print("ordinary ok")
+"""
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import kindling.compat as c; c.install(); c.uninstall()\n"], ids=["in", "after"]
+)
+def test_ordinary_torch_goes_on(before, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(before + ORDINARY)
+    runner = [] if before else ["-m", "kindling.compat"]
+    command = [sys.executable, "-W", "ignore", *runner, str(script)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "ordinary ok\n"), result.stderr

@@ -337,3 +337,66 @@ def test_ten_steps_as_plain_torch(amp_dtype):
         error, bound = (a - c).abs().max().item(), (b - c).abs().max().item()
         floor = 1e-5 if amp_dtype is None else 0
         assert error <= 2 * bound + floor, f"{name}: off by {error:.3g}, torch by {bound:.3g}"
+
+
+def test_second_derivatives_are_refused_either_way():
+    (q, k, w, p, _), lengths = tc.tensors(tc.PADDED)
+    for options in ({}, {"grads_in_forward": True}):
+        with pytest.raises(NotImplementedError, match="indexer_kl_loss: expected"):
+            torch.autograd.functional.hessian(
+                lambda x, options=options: kt.indexer_kl_loss(x, k, w, p, **lengths, **options), q
+            )
+
+
+def test_lse_of_rows_that_see_no_key_is_not_read():
+    q, k, w = torch.randn(2, 7, 3, 8), torch.randn(2, 9, 1, 8), torch.randn(2, 7, 3)
+    p = torch.softmax(torch.randn(2, 7, 1, 9), -1)
+    used = torch.tensor([3, 7], dtype=torch.int32)
+    lse = kindling.softmax_lse(q, k, w, seqused_q=used)
+    poisoned = lse.clone()
+    poisoned[0, 0, 3:] = torch.nan
+
+    def rows(lse):
+        return kt.indexer_kl_loss(q, k, w, p, seqused_q=used, lse=lse, reduction="none")
+
+    assert torch.equal(rows(lse), rows(poisoned))
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "argument"),
+    [
+        ({"p": None}, TypeError, "p"),
+        ({"seqused_q": [1, 1]}, TypeError, "seqused_q"),
+        ({"layout_q": None}, TypeError, "layout_q"),
+        ({"mask_mode": 3.0}, TypeError, "mask_mode"),
+        ({"cmp_ratio": 2**70}, ValueError, "cmp_ratio"),
+    ],
+)
+def test_arguments_of_another_type_are_named(bad, error, argument):
+    q, k, w = torch.randn(2, 7, 3, 8), torch.randn(2, 9, 1, 8), torch.randn(2, 7, 3)
+    arguments = {"q": q, "k": k, "w": w, "p": torch.rand(2, 7, 1, 9)} | bad
+    with pytest.raises(error, match=f"^{argument}: expected"):
+        kt.indexer_kl_loss(**arguments)
+
+
+def test_what_cannot_be_differentiated_does_not_require_grad():
+    q, k, w = (
+        torch.randn(2, 7, 3, 8, requires_grad=True),
+        torch.randn(2, 9, 1, 8),
+        torch.rand(2, 7, 3),
+    )
+    lse = torch.ops.kindling.dense_lightning_indexer_softmax_lse(q, k, w)
+    assert not lse.requires_grad
+
+
+def test_a_record_of_meta_tensors_is_a_meta_tensor():
+    record = torch.ops.kindling.dense_lightning_indexer_kl_loss_grad_metadata(
+        8,
+        1,
+        128,
+        batch_size=1,
+        max_seqlen_q=4,
+        max_seqlen_k=4,
+        seqused_q=torch.zeros(1, dtype=torch.int32, device="meta"),
+    )
+    assert record.device.type == "meta"

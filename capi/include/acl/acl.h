@@ -35,7 +35,7 @@ typedef void* aclrtContext;
 #define ACL_ERROR_INTERNAL_ERROR 500000
 #define ACL_ERROR_FAILURE 500001
 
-typedef enum aclrtMemcpyKind {
+typedef enum aclrtMemcpyKind KINDLING_ACL_INT {
   ACL_MEMCPY_HOST_TO_HOST = 0,
   ACL_MEMCPY_HOST_TO_DEVICE = 1,
   ACL_MEMCPY_DEVICE_TO_HOST = 2,
@@ -43,13 +43,13 @@ typedef enum aclrtMemcpyKind {
   ACL_MEMCPY_DEFAULT = 4
 } aclrtMemcpyKind;
 
-typedef enum aclrtMemMallocPolicy {
+typedef enum aclrtMemMallocPolicy KINDLING_ACL_INT {
   ACL_MEM_MALLOC_HUGE_FIRST = 0,
   ACL_MEM_MALLOC_HUGE_ONLY = 1,
   ACL_MEM_MALLOC_NORMAL_ONLY = 2
 } aclrtMemMallocPolicy;
 
-typedef enum aclSysParamOpt { ACL_OPT_DETERMINISTIC = 0 } aclSysParamOpt;
+typedef enum aclSysParamOpt KINDLING_ACL_INT { ACL_OPT_DETERMINISTIC = 0 } aclSysParamOpt;
 
 /* configPath may be null; a file is not read. A second call gives ACL_ERROR_REPEAT_INITIALIZE. */
 aclError aclInit(const char* configPath);

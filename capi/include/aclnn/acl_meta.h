@@ -9,6 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Enumerations are ints in C; in C++ they say so, so that any int may be passed and be refused. */
+#ifdef __cplusplus
+#define KINDLING_ACL_INT : int
+#else
+#define KINDLING_ACL_INT
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -28,7 +35,7 @@ typedef uint16_t aclFloat16; /* the bits of an IEEE binary16 */
 #define ACLNN_ERR_INNER_CREATE_EXECUTOR 561101
 #define ACLNN_ERR_INNER_NULLPTR 561103
 
-typedef enum aclDataType {
+typedef enum aclDataType KINDLING_ACL_INT {
   ACL_DT_UNDEFINED = -1,
   ACL_FLOAT = 0,
   ACL_FLOAT16 = 1,
@@ -49,7 +56,7 @@ typedef enum aclDataType {
   ACL_INT4 = 29
 } aclDataType;
 
-typedef enum aclFormat {
+typedef enum aclFormat KINDLING_ACL_INT {
   ACL_FORMAT_UNDEFINED = -1,
   ACL_FORMAT_NCHW = 0,
   ACL_FORMAT_NHWC = 1,

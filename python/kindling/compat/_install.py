@@ -55,8 +55,25 @@ def uninstall() -> None:
 
 def _name_the_device(torch: Any) -> None:
     """Make "npu" a device type that torch.device accepts; once in a process."""
-    if torch._C._get_privateuse1_backend_name() != "npu":
-        torch.utils.rename_privateuse1_backend("npu")
+    if torch._C._get_privateuse1_backend_name() == "npu":
+        return
+    torch.utils.rename_privateuse1_backend("npu")
+    # A device type with a name counts as an accelerator, which torch.compile, checkpoints and data
+    # loaders would then ask for streams and pinned memory. There is none behind it.
+    accelerator = torch.accelerator
+    current, is_available = accelerator.current_accelerator, accelerator.is_available
+
+    @functools.wraps(current)
+    def current_accelerator(check_available: bool = False) -> Any:
+        found = current(False)
+        if found is None or found.type == "npu":
+            return None
+        return current(check_available)
+
+    accelerator.current_accelerator = current_accelerator
+    accelerator.is_available = functools.wraps(is_available)(
+        lambda: current_accelerator() is not None and is_available()
+    )
 
 
 def _patch(torch: Any, modules: dict[str, Any]) -> None:

@@ -70,8 +70,9 @@ def teacher_metadata(num_heads_q: int, num_heads_k: int, head_dim: int, **option
     return _rewrite(record, records.teacher_words)
 
 
-def fake_metadata(*_: Any, **__: Any) -> Tensor:
-    return shapes.metadata()
+def fake_metadata(*_: Any, **options: Any) -> Tensor:
+    given = [value.device for value in options.values() if isinstance(value, Tensor)]
+    return shapes.metadata(given[0] if given else "cpu")
 
 
 def _rewrite(record: Tensor, words: Callable[[int, int], list[int]]) -> Tensor:
@@ -266,10 +267,18 @@ def kl_loss(
     shared = _without_metadata(rows)
     loss_rows = shapes.lse(q, shared[5])
     own_lse = _lse(q, k, w, rows[5], shared, p, loss_rows)
-    if lse is not None and not torch.equal(lse, own_lse):
+    if lse is not None and not _same_lse(lse, own_lse):
         # Somebody else's lse: the loss that belongs to it comes with the gradients only.
         _grads(q, k, w, p, lse, rows[5], shared, loss_rows=loss_rows)
     return _reduce(loss_rows, q, shared, reduction), own_lse
+
+
+def _same_lse(lse: Tensor, own: Tensor) -> bool:
+    """Whether they agree where a row sees keys; elsewhere own is -inf and lse is not to be read."""
+    if lse.shape != own.shape or lse.dtype != own.dtype:
+        return False  # for the library to refuse
+    seen = own != -torch.inf
+    return torch.equal(lse[seen], own[seen])
 
 
 def fake_kl_loss(

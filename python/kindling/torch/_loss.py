@@ -11,6 +11,25 @@ from kindling.torch import _ops  # noqa: F401  (registers the operators)
 _REDUCTIONS = ("sum", "mean", "none")
 
 
+def _check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
+    for name, value in (required | optional).items():
+        if isinstance(value, Tensor) or (value is None and name in optional):
+            continue
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+
+
+def _check_attributes(**attributes: object) -> None:
+    for name, value in attributes.items():
+        wanted = str if name.startswith("layout") else int
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise TypeError(
+                f"{name}: expected {'a str' if wanted is str else 'an int'}, "
+                f"got {type(value).__name__}"
+            )
+        if wanted is int and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+            raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
+
+
 def indexer_kl_loss(
     q: Tensor,
     k: Tensor,
@@ -94,6 +113,21 @@ def indexer_kl_loss(
     Under CPU autocast q and k are cast to its dtype, w, p and lse to float32. Loss and gradients
     are bitwise the same for any number of threads, so ``torch.use_deterministic_algorithms`` holds.
     """
+    _check_tensors(
+        {"q": q, "k": k, "w": w, "p": p},
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "lse": lse,
+        },
+    )
+    _check_attributes(
+        layout_q=layout_q, layout_k=layout_k, mask_mode=mask_mode, cmp_ratio=cmp_ratio
+    )
     if reduction not in _REDUCTIONS:
         raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
     rest = (
@@ -169,6 +203,25 @@ def attention_teacher(
     -------
     Tensor, shape (B, S1, 1, S2) or (T1, 1, max_seqlen_k), float32
     """
+    _check_tensors(
+        {"q": q, "k": k},
+        {
+            "lse": lse,
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+        },
+    )
+    _check_attributes(
+        layout_q=layout_q,
+        layout_k=layout_k,
+        mask_mode=mask_mode,
+        cmp_ratio=cmp_ratio,
+        max_seqlen_k=max_seqlen_k,
+    )
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
     attributes = (layout_q, layout_k, mask_mode, cmp_ratio)
     q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()

@@ -30,8 +30,8 @@ def lse(q: Tensor, layout_q: str) -> Tensor:
     return q.new_empty(rows_shape(q, layout_q), dtype=torch.float32)
 
 
-def metadata() -> Tensor:
-    return torch.empty(64, dtype=torch.int32, device="cpu")
+def metadata(device: torch.device | str = "cpu") -> Tensor:
+    return torch.empty(64, dtype=torch.int32, device=device)
 
 
 def teacher(q: Tensor, k: Tensor, layout_q: str, layout_k: str, max_seqlen_k: int) -> Tensor:
