@@ -135,7 +135,8 @@ from torch.utils.data import DataLoader
 assert not torch.accelerator.is_available()
 assert torch.accelerator.current_accelerator() is None
 assert torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2)).tolist() == [2, 2]
-assert next(iter(DataLoader(list(range(8)), batch_size=4, pin_memory=True))).tolist() == [0, 1, 2, 3]
+batches = DataLoader(list(range(8)), batch_size=4, pin_memory=True)
+assert next(iter(batches)).tolist() == [0, 1, 2, 3]
 x = torch.ones(2, requires_grad=True)
 c.checkpoint(lambda a: a * 2, x, use_reentrant=False).sum().backward()
 assert x.grad.tolist() == [2, 2]

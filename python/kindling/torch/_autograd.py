@@ -55,8 +55,8 @@ class KLLossWithGrads(torch.autograd.Function):
             return None, None, None, *_NO_GRADS
         if torch.is_grad_enabled():  # create_graph: what comes out would pass for a constant
             raise NotImplementedError(
-                "indexer_kl_loss: expected no create_graph with grads_in_forward=True, as it can be "
-                "differentiated once, got one"
+                "indexer_kl_loss: expected no create_graph with grads_in_forward=True, as it can "
+                "be differentiated once, got one"
             )
         dq, dk, dw = ctx.saved_tensors
         return (grad * dq).to(ctx.dtype), (grad * dk).to(ctx.dtype), grad * dw, *_NO_GRADS
