@@ -257,9 +257,12 @@ TEST(Arguments, OfKLLossGrad) {
                        StatusCode code = StatusCode::kInvalidArgument) {
     mistakes.push_back({what, argument, std::move(make), code});
   };
-  add("dq over the last byte of dk", "dq", [](Args& args) {
-    args.dk.data = static_cast<char*>(args.dq.data) + 7 * 4 * 3 * sizeof(float) - 1;
-  });
+  add("dk over the last element of dq", "dq",
+      [](Args& args) { args.dk.data = static_cast<float*>(args.dq.data) + 7 * 4 * 3 - 1; });
+  add("dk between elements", "dk",
+      [](Args& args) { args.dk.data = static_cast<char*>(args.dk.data) + 1; });
+  add("p between elements", "p",
+      [](Args& args) { args.p.data = static_cast<const char*>(args.p.data) + 2; });
   add("softmax_out over p", "softmax_out",
       [](Args& args) { args.softmax_out.data = const_cast<void*>(args.p.data); });
   add(
