@@ -63,7 +63,7 @@ Failure Allocations::Free(void* pointer, MemoryKind kind) {
 }
 
 Failure Allocations::CheckRange(const char* name, const void* pointer, size_t size,
-                                bool must_be_device) const {
+                                bool must_be_device, size_t before) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const std::lock_guard<std::mutex> lock(mutex_);
   auto next = blocks_.upper_bound(address);
@@ -73,6 +73,12 @@ Failure Allocations::CheckRange(const char* name, const void* pointer, size_t si
     if (offset < block.size) {
       if (must_be_device && block.kind != MemoryKind::kDevice) {
         return {ACL_ERROR_INVALID_PARAM, Concat(name, ": expected device memory, got host memory")};
+      }
+      if (before > offset) {
+        return {
+            ACL_ERROR_INVALID_PARAM,
+            Concat(name, ": expected at most ", offset,
+                   " bytes from the start of the allocation to the first element, got ", before)};
       }
       if (size <= block.size - offset) return {};
       return {ACL_ERROR_INVALID_PARAM,

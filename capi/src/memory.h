@@ -21,9 +21,10 @@ class Allocations {
   Failure Allocate(size_t size, MemoryKind kind, void** pointer);
   Failure Free(void* pointer, MemoryKind kind);
 
-  // Whether [pointer, pointer + size) may be used. Memory of other makes passes unless it
+  // Whether [pointer - before, pointer + size) may be used. Memory of other makes passes unless it
   // `must_be_device` memory.
-  Failure CheckRange(const char* name, const void* pointer, size_t size, bool must_be_device) const;
+  Failure CheckRange(const char* name, const void* pointer, size_t size, bool must_be_device,
+                     size_t before = 0) const;
 
  private:
   struct Block {

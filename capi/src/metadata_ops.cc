@@ -12,6 +12,7 @@
 #include "executor.h"
 #include "kindling/metadata.h"
 #include "problem/lengths.h"
+#include "problem/tensor_memory.h"
 #include "records.h"
 
 namespace kindling::acl {
@@ -41,12 +42,12 @@ using MakeRecord = Status (*)(const MetadataCall& call);
 
 Status MakeKLRecord(const MetadataCall& call) { return MakeMetadata(call.args, call.metadata); }
 
-template <Words (*kSplit)(int64_t num_rows, int64_t num_cores), int64_t kHeadDim>
+template <MetadataWords (*kSplit)(int64_t num_rows, int64_t num_cores), int64_t kHeadDim>
 Status MakeCompanionRecord(const MetadataCall& call) {
   const ConstTensor metadata = call.metadata;
   const Result<Lengths> lengths = DescribeMetadataArgs(call.args, &metadata, kHeadDim);
   if (!lengths.ok()) return lengths.status();
-  KINDLING_RETURN_IF_ERROR(CheckIntData("metadata", metadata.data));
+  KINDLING_RETURN_IF_ERROR(CheckData("metadata", metadata.data, DType::kInt32));
   const Result<LengthTotals> totals = CheckLengthValues(lengths.value());
   if (!totals.ok()) return totals.status();
   StoreWords(kSplit(totals.value().num_rows, call.args.num_cores), call.metadata);

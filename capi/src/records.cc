@@ -11,22 +11,14 @@ namespace {
 // The teacher's operator uses no more cores than this.
 constexpr int64_t kMaxTeacherCores = 36;
 
-Words Load(const ConstTensor& metadata) {
-  Words words;
-  for (int64_t word = 0; word < kMetadataWords; ++word) {
-    words[word] = static_cast<const int32_t*>(metadata.data)[word * metadata.strides[0]];
-  }
-  return words;
-}
-
-Words FromValues(std::initializer_list<int64_t> values) {
-  Words words{};
+MetadataWords FromValues(std::initializer_list<int64_t> values) {
+  MetadataWords words{};
   std::transform(values.begin(), values.end(), words.begin(),
                  [](int64_t value) { return static_cast<int32_t>(value); });
   return words;
 }
 
-Status Compare(const Words& got, const Words& expected) {
+Status Compare(const MetadataWords& got, const MetadataWords& expected) {
   for (size_t word = 0; word < got.size(); ++word) {
     if (got[word] != expected[word]) {
       return InvalidArgument("metadata[", word, "]: expected ", expected[word], ", got ",
@@ -38,7 +30,7 @@ Status Compare(const Words& got, const Words& expected) {
 
 }  // namespace
 
-Words SplitForLse(int64_t num_rows, int64_t num_cores) {
+MetadataWords SplitForLse(int64_t num_rows, int64_t num_cores) {
   if (num_rows < num_cores) return FromValues({num_rows, 0, 1, 0});
   const int64_t rest = num_rows % num_cores;
   const int64_t each = num_rows / num_cores;
@@ -46,8 +38,8 @@ Words SplitForLse(int64_t num_rows, int64_t num_cores) {
   return FromValues({rest, num_cores - rest, each + 1, each});
 }
 
-Words SplitForTeacher(int64_t num_rows, int64_t num_cores) {
-  if (num_rows == 0) return Words{};
+MetadataWords SplitForTeacher(int64_t num_rows, int64_t num_cores) {
+  if (num_rows == 0) return MetadataWords{};
   const int64_t used = std::min({num_rows, num_cores, kMaxTeacherCores});
   const int64_t rest = num_rows % used;
   return FromValues(
@@ -55,7 +47,7 @@ Words SplitForTeacher(int64_t num_rows, int64_t num_cores) {
 }
 
 Status ValidateLseRecord(const ConstTensor& metadata, int64_t num_rows) {
-  const Words got = Load(metadata);
+  const MetadataWords got = LoadWords(metadata);
   // The cores that the record tells of; where it has one row a core or none, there may be more.
   int64_t num_cores = int64_t{got[0]} + got[1];
   if (got[1] == 0 && got[2] == 1) num_cores = num_rows + 1;
@@ -66,20 +58,13 @@ Status ValidateLseRecord(const ConstTensor& metadata, int64_t num_rows) {
 }
 
 Status ValidateTeacherRecord(const ConstTensor& metadata, int64_t num_rows) {
-  const Words got = Load(metadata);
+  const MetadataWords got = LoadWords(metadata);
   const int64_t used = got[4];
   if (num_rows > 0 && (used < 1 || used > std::min(num_rows, kMaxTeacherCores))) {
     return InvalidArgument("metadata[4]: expected in [1, ", std::min(num_rows, kMaxTeacherCores),
                            "], got ", used);
   }
   return Compare(got, SplitForTeacher(num_rows, std::max<int64_t>(used, 1)));
-}
-
-void StoreWords(const Words& words, const Tensor& metadata) {
-  auto* out = static_cast<int32_t*>(metadata.data);
-  for (int64_t word = 0; word < kMetadataWords; ++word) {
-    out[word * metadata.strides[0]] = words[word];
-  }
 }
 
 }  // namespace kindling::acl

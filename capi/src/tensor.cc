@@ -92,20 +92,22 @@ Result<TensorDescriptor> Describe(const int64_t* view_dims, uint64_t num_view_di
   return tensor;
 }
 
-// A tensor within an allocation of the runtime must end in it.
+// A tensor with its first element within an allocation of the runtime must lie in it.
 Status CheckExtent(std::string_view name, const TensorDescriptor& tensor, const Tensor& view) {
-  int64_t last = 0;  // elements from the first
+  int64_t before = 0, last = 0;  // elements from the first one to the lowest and the highest
   for (size_t axis = 0; axis < tensor.view_dims.size(); ++axis) {
     const int64_t steps = tensor.view_dims[axis] - 1;
     if (steps < 0) return Status();  // no elements
     const int64_t stride = tensor.strides[axis];
-    if (stride < 0 && steps > 0) return Status();  // not vendor's; the core decides
-    last = SaturatingAdd(last, SaturatingMul(steps, std::max<int64_t>(stride, 0)));
+    int64_t& end = stride < 0 ? before : last;
+    const int64_t step = stride < 0 ? -std::max(stride, -kInt64Max) : stride;
+    end = SaturatingAdd(end, SaturatingMul(steps, step));
   }
   const auto element_bytes = static_cast<int64_t>(aclDataTypeSize(tensor.dtype));
   const int64_t bytes = SaturatingMul(SaturatingAdd(last, 1), element_bytes);
   const std::string data(name);
-  const Failure failure = Allocations::Instance().CheckRange(data.c_str(), view.data, bytes, false);
+  const Failure failure = Allocations::Instance().CheckRange(data.c_str(), view.data, bytes, false,
+                                                             SaturatingMul(before, element_bytes));
   if (failure.code == 0) return Status();
   return Status(StatusCode::kInvalidArgument, failure.message);
 }

@@ -2,14 +2,16 @@
 // (rows and longest key length of the batch), GenMetadata (split, write).
 #include "kindling/metadata.h"
 
-#include <cstring>
+#include <bit>
 
 #include "base/guard.h"
 #include "base/message.h"
 #include "plan/balance.h"
 #include "plan/cost_model.h"
+#include "plan/record.h"
 #include "plan/split.h"
 #include "problem/lengths.h"
+#include "problem/tensor_memory.h"
 
 namespace kindling {
 namespace {
@@ -43,15 +45,6 @@ Result<Metadata> GenMetadata(const Lengths& lengths, const MetadataArgs& args) {
   return record;
 }
 
-// Writes the words of `record` to a dense or strided int32 vector.
-void Store(const Metadata& record, const Tensor& metadata) {
-  int32_t words[kMetadataWords];
-  std::memcpy(words, &record, sizeof(record));
-  auto* out = static_cast<int32_t*>(metadata.data);
-  for (int64_t word = 0; word < kMetadataWords; ++word)
-    out[word * metadata.strides[0]] = words[word];
-}
-
 }  // namespace
 
 Result<Metadata> MakeMetadata(const MetadataArgs& args) {
@@ -64,10 +57,10 @@ Status MakeMetadata(const MetadataArgs& args, const Tensor& metadata) {
   const ConstTensor view = metadata;
   const Result<Lengths> lengths = DescribeMetadataArgs(args, &view);
   if (!lengths.ok()) return lengths.status();
-  KINDLING_RETURN_IF_ERROR(CheckIntData("metadata", metadata.data));
+  KINDLING_RETURN_IF_ERROR(CheckData("metadata", metadata.data, DType::kInt32));
   const Result<Metadata> record = GenMetadata(lengths.value(), args);
   if (!record.ok()) return record.status();
-  Store(record.value(), metadata);
+  StoreWords(std::bit_cast<MetadataWords>(record.value()), metadata);
   return Status();
 }
 

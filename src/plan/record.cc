@@ -1,13 +1,13 @@
 #include "plan/record.h"
 
-#include <cstring>
+#include <bit>
 #include <string_view>
 
 #include "base/checked_math.h"
 #include "base/message.h"
 #include "plan/cost_model.h"
 #include "plan/split.h"
-#include "problem/lengths.h"
+#include "problem/tensor_memory.h"
 
 namespace kindling {
 namespace {
@@ -54,6 +54,22 @@ Status CheckExtension(const Metadata& metadata, const Problem& problem) {
 
 }  // namespace
 
+MetadataWords LoadWords(const ConstTensor& metadata) {
+  const auto* data = static_cast<const int32_t*>(metadata.data);
+  MetadataWords words;
+  for (int64_t word = 0; word < kMetadataWords; ++word) {
+    words[word] = data[word * metadata.strides[0]];
+  }
+  return words;
+}
+
+void StoreWords(const MetadataWords& words, const Tensor& metadata) {
+  auto* data = static_cast<int32_t*>(metadata.data);
+  for (int64_t word = 0; word < kMetadataWords; ++word) {
+    data[word * metadata.strides[0]] = words[word];
+  }
+}
+
 Status ValidateMetadata(const Metadata& metadata, const Problem& problem) {
   const int64_t num_rows = problem.num_rows();
   KINDLING_RETURN_IF_ERROR(CheckWord(0, "total_size", num_rows, metadata.total_size));
@@ -93,19 +109,14 @@ Status CheckMetadataDescriptor(const ConstTensor& metadata) {
   if (metadata.dtype != DType::kInt32) {
     return InvalidDtype("metadata: expected dtype int32, got ", DTypeName(metadata.dtype));
   }
-  return CheckIntData("metadata", metadata.data);
+  KINDLING_RETURN_IF_ERROR(CheckStrides("metadata", metadata));
+  return CheckData("metadata", metadata.data, DType::kInt32);
 }
 
 Status CheckMetadataInput(const ConstTensor& metadata, const Problem& problem) {
   if (!metadata.has_elements()) return Status();
   KINDLING_RETURN_IF_ERROR(CheckMetadataDescriptor(metadata));
-  int32_t words[kMetadataWords];
-  for (int64_t word = 0; word < kMetadataWords; ++word) {
-    words[word] = static_cast<const int32_t*>(metadata.data)[word * metadata.strides[0]];
-  }
-  Metadata record;
-  std::memcpy(&record, words, sizeof(record));
-  return ValidateMetadata(record, problem);
+  return ValidateMetadata(std::bit_cast<Metadata>(LoadWords(metadata)), problem);
 }
 
 }  // namespace kindling

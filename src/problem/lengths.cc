@@ -5,6 +5,7 @@
 #include "base/checked_math.h"
 #include "base/message.h"
 #include "kindling/metadata.h"
+#include "problem/tensor_memory.h"
 
 namespace kindling {
 namespace {
@@ -43,6 +44,7 @@ Result<IntVector> BindIntVector(std::string_view name, const ConstTensor& tensor
   if (tensor.shape[0] < 0) {
     return InvalidArgument(name, ": expected a length >= 0, got ", tensor.shape[0]);
   }
+  KINDLING_RETURN_IF_ERROR(CheckStrides(name, tensor));
   IntVector vector;
   vector.data = static_cast<const int32_t*>(tensor.data);
   vector.stride = tensor.strides[0];
@@ -61,7 +63,11 @@ Status CheckMetadataTensor(const ConstTensor& metadata) {
     return InvalidArgument("metadata: expected length ", kMetadataWords, ", got ",
                            metadata.shape[0]);
   }
-  return Status();
+  if (metadata.strides[0] == 0) {
+    return InvalidArgument("metadata: expected memory for each of ", kMetadataWords,
+                           " words, got stride 0");
+  }
+  return CheckStrides("metadata", metadata);
 }
 
 struct BatchCount {
@@ -86,9 +92,9 @@ Status CheckCuLength(const SideLengths& side, int64_t num_batches) {
                          side.cu_seqlens.size);
 }
 
-Status CheckData(std::string_view name, const IntVector& vector) {
+Status CheckVectorData(std::string_view name, const IntVector& vector) {
   if (!vector.present()) return Status();
-  return CheckIntData(name, vector.data);
+  return CheckData(name, vector.data, DType::kInt32);
 }
 
 // (30). Decreasing and negative entries are found by one pass without branches; a second one looks
@@ -162,13 +168,6 @@ Status CheckAllocated(const SideLengths& side) {
 }
 
 }  // namespace
-
-Status CheckIntData(std::string_view name, const void* data) {
-  if (data == nullptr) return InvalidArgument(name, ": expected a data pointer, got null");
-  if (reinterpret_cast<uintptr_t>(data) % sizeof(int32_t) == 0) return Status();
-  return InvalidArgument(name,
-                         ": expected memory aligned to whole elements, got an address that is not");
-}
 
 Result<Attributes> CheckSequenceAttributes(const SequenceArgs& args) {
   if (args.mask_mode != static_cast<int64_t>(MaskMode::kNone) &&
@@ -297,11 +296,11 @@ Result<Lengths> DescribeMetadataArgs(const MetadataArgs& args, const ConstTensor
 }
 
 Result<LengthTotals> CheckLengthValues(const Lengths& lengths) {
-  KINDLING_RETURN_IF_ERROR(CheckData(lengths.q.cu_name, lengths.q.cu_seqlens));
-  KINDLING_RETURN_IF_ERROR(CheckData(lengths.k.cu_name, lengths.k.cu_seqlens));
-  KINDLING_RETURN_IF_ERROR(CheckData(lengths.q.seqused_name, lengths.q.seqused));
-  KINDLING_RETURN_IF_ERROR(CheckData(lengths.k.seqused_name, lengths.k.seqused));
-  KINDLING_RETURN_IF_ERROR(CheckData("cmp_residual_k", lengths.residual));
+  KINDLING_RETURN_IF_ERROR(CheckVectorData(lengths.q.cu_name, lengths.q.cu_seqlens));
+  KINDLING_RETURN_IF_ERROR(CheckVectorData(lengths.k.cu_name, lengths.k.cu_seqlens));
+  KINDLING_RETURN_IF_ERROR(CheckVectorData(lengths.q.seqused_name, lengths.q.seqused));
+  KINDLING_RETURN_IF_ERROR(CheckVectorData(lengths.k.seqused_name, lengths.k.seqused));
+  KINDLING_RETURN_IF_ERROR(CheckVectorData("cmp_residual_k", lengths.residual));
   KINDLING_RETURN_IF_ERROR(CheckCuValues(lengths.q.cu_name, lengths.q.cu_seqlens));
   KINDLING_RETURN_IF_ERROR(CheckCuValues(lengths.k.cu_name, lengths.k.cu_seqlens));
   KINDLING_RETURN_IF_ERROR(CheckUsedValues(lengths.q, lengths.num_batches));

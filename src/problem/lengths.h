@@ -79,10 +79,6 @@ struct Attributes {
   Layout layout_k = Layout::kBsnd;
 };
 
-// Where an int32 tensor with elements lies: neither nowhere nor across elements (29 for the
-// record).
-Status CheckIntData(std::string_view name, const void* data);
-
 // mask_mode, cmp_ratio, layout_q, layout_k (9..14).
 Result<Attributes> CheckSequenceAttributes(const SequenceArgs& args);
 

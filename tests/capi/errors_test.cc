@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aclnnop/aclnn_dense_lightning_indexer_kl_loss_grad.h"
@@ -24,7 +25,8 @@ namespace {
 struct Described {
   aclDataType dtype = ACL_INT32;
   std::vector<int64_t> dims;
-  std::vector<int32_t> values;  // empty: no data
+  std::vector<int32_t> values;        // empty: no data
+  std::vector<int64_t> strides = {};  // empty: dense
 };
 
 Described Vector(std::vector<int32_t> values) {
@@ -69,7 +71,8 @@ class ScopedVariable {
 const aclTensor* Make(std::optional<Described>& described) {
   if (!described.has_value()) return nullptr;
   void* data = described->values.empty() ? nullptr : described->values.data();
-  return aclCreateTensor(described->dims.data(), described->dims.size(), described->dtype, nullptr,
+  const int64_t* strides = described->strides.empty() ? nullptr : described->strides.data();
+  return aclCreateTensor(described->dims.data(), described->dims.size(), described->dtype, strides,
                          0, ACL_FORMAT_ND, described->dims.data(), described->dims.size(), data);
 }
 
@@ -152,9 +155,14 @@ const std::vector<Check>& DescriptorChecks() {
       {"21", [](A& a) { a.used_k = Described{ACL_INT32, {1, 2}, {1, 1}}; }, kInvalid, "seqused_k"},
       {"21", [](A& a) { a.residual = Described{ACL_UINT32, {2}, {0, 0}}; }, kInvalid,
        "cmp_residual_k"},
+      {"21", [](A& a) { a.cu_q->strides = {int64_t{1} << 62}; }, kInvalid, "cu_seqlens_q"},
+      {"21", [](A& a) { a.cu_k->strides = {INT64_MIN}; }, kInvalid, "cu_seqlens_k"},
       {"22", [](A& a) { a.metadata->dims = {8, 8}; }, kInvalid, "metadata"},
       {"22", [](A& a) { a.metadata->dtype = ACL_UINT32; }, kInvalid, "metadata"},
       {"22", [](A& a) { a.metadata->dims = {63}; }, kInvalid, "metadata"},
+      {"22", [](A& a) { a.metadata->strides = {0}; }, kInvalid, "metadata"},
+      {"22", [](A& a) { a.metadata->strides = {INT64_MAX}; }, kInvalid, "metadata"},
+      {"22", [](A& a) { a.metadata->strides = {INT64_MIN}; }, kInvalid, "metadata"},
       {"23", [](A& a) { a.cu_k = Vector({0, 4}); }, kInvalid, "cu_seqlens_k"},
       {"24",
        [](A& a) {
@@ -293,6 +301,47 @@ TEST(MetadataErrors, TheEnvironmentIsCheckedToo) {
   outcome = Provoke(arguments);
   EXPECT_EQ(outcome.phase1, 0) << outcome.message;
   EXPECT_EQ(arguments.metadata->values[3], 35);
+}
+
+// Of memory that the runtime has handed out, both ends are known.
+TEST(MetadataErrors, TensorsStayWithinTheirAllocation) {
+  constexpr int64_t kWords = 64, kLast = 2 * (kWords - 1);
+  void* memory = nullptr;
+  ASSERT_EQ(aclrtMalloc(&memory, 2 * kWords * sizeof(int32_t), ACL_MEM_MALLOC_HUGE_FIRST), 0);
+  std::vector<int32_t> cu = {0, 5};
+  const AclTensor cu_seqlens(ACL_INT32, {2}, cu.data());
+  char layout[] = "TND";
+  const auto phase1 = [&](int64_t offset, int64_t stride) {
+    const aclTensor* metadata =
+        aclCreateTensor(&kWords, 1, ACL_INT32, &stride, offset, ACL_FORMAT_ND, &kWords, 1, memory);
+    uint64_t size = 0;
+    aclOpExecutor* executor = nullptr;
+    const int32_t code = aclnnDenseLightningIndexerKLLossGradMetadataGetWorkspaceSize(
+        cu_seqlens, cu_seqlens, nullptr, nullptr, nullptr, 0, 0, 0, 8, 1, 128, layout, layout, 0, 1,
+        metadata, &size, &executor);
+    if (code == 0) {
+      EXPECT_EQ(aclnnDenseLightningIndexerKLLossGradMetadata(nullptr, size, executor, nullptr), 0);
+      EXPECT_EQ(aclrtSynchronizeStream(nullptr), 0);
+    }
+    EXPECT_EQ(aclDestroyTensor(metadata), 0);
+    return code;
+  };
+  EXPECT_EQ(phase1(0, 2), 0);
+  EXPECT_EQ(phase1(kLast, -2), 0);
+  EXPECT_EQ(phase1(kLast + 1, -2), 0);
+  for (const auto& [offset, stride] :
+       std::vector<std::pair<int64_t, int64_t>>{{2, 2},
+                                                {0, 3},
+                                                {0, -1},
+                                                {kLast - 1, -2},
+                                                {kLast, -3},
+                                                {0, -(int64_t{1} << 57)},
+                                                {0, INT64_MIN},
+                                                {0, INT64_MAX}}) {
+    EXPECT_EQ(phase1(offset, stride), kInvalid) << offset << " " << stride;
+    EXPECT_EQ(ArgumentOfMessage(RecentMessage()), "metadata") << offset << " " << stride;
+  }
+  EXPECT_EQ(aclrtFree(memory), 0);
 }
 
 TEST(MetadataErrors, CompanionsCheckTheSame) {

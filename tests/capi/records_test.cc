@@ -10,16 +10,16 @@
 namespace kindling::acl {
 namespace {
 
-using Split = Words (*)(int64_t, int64_t);
+using Split = MetadataWords (*)(int64_t, int64_t);
 using Validate = Status (*)(const ConstTensor&, int64_t);
 
-ConstTensor View(const Words& words) {
+ConstTensor View(const MetadataWords& words) {
   return ConstTensor(words.data(), DType::kInt32, {kMetadataWords});
 }
 
 TEST(Records, Lse) {
   const auto words = [](int64_t num_rows, int64_t num_cores) {
-    const Words all = SplitForLse(num_rows, num_cores);
+    const MetadataWords all = SplitForLse(num_rows, num_cores);
     EXPECT_TRUE(std::all_of(all.begin() + 4, all.end(), [](int32_t word) { return word == 0; }));
     return std::array<int32_t, 4>{all[0], all[1], all[2], all[3]};
   };
@@ -32,7 +32,7 @@ TEST(Records, Lse) {
 
 TEST(Records, Teacher) {
   const auto words = [](int64_t num_rows, int64_t num_cores) {
-    const Words all = SplitForTeacher(num_rows, num_cores);
+    const MetadataWords all = SplitForTeacher(num_rows, num_cores);
     EXPECT_TRUE(std::all_of(all.begin() + 5, all.end(), [](int32_t word) { return word == 0; }));
     return std::array<int32_t, 5>{all[0], all[1], all[2], all[3], all[4]};
   };
@@ -50,11 +50,11 @@ TEST(Records, AreValidWhereSomeNumberOfCoresGivesThem) {
   } kinds[] = {{SplitForLse, ValidateLseRecord}, {SplitForTeacher, ValidateTeacherRecord}};
   for (const auto& kind : kinds) {
     for (int64_t num_rows = 0; num_rows <= 5; ++num_rows) {
-      std::set<Words> valid;
+      std::set<MetadataWords> valid;
       for (int64_t num_cores = 1; num_cores <= 50; ++num_cores) {
         valid.insert(kind.split(num_rows, num_cores));
       }
-      Words words{};
+      MetadataWords words{};
       for (int code = 0; code < 8 * 8 * 8 * 8 * 8; ++code) {
         for (int word = 0, rest = code; word < 5; ++word, rest /= 8) words[word] = rest % 8 - 1;
         ASSERT_EQ(kind.validate(View(words), num_rows).ok(), valid.contains(words))
@@ -66,7 +66,7 @@ TEST(Records, AreValidWhereSomeNumberOfCoresGivesThem) {
 }
 
 TEST(Records, NameTheWordThatIsWrong) {
-  Words words = SplitForTeacher(25, 8);
+  MetadataWords words = SplitForTeacher(25, 8);
   words[63] = 1;
   EXPECT_EQ(ValidateTeacherRecord(View(words), 25).message(), "metadata[63]: expected 0, got 1");
   words = SplitForLse(25, 8);

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -219,6 +220,14 @@ TEST_F(MetadataInput, MayBeStrided) {
     EXPECT_TRUE(CheckMetadataInput(tensor, problem_).ok()) << stride;
     first[4 * stride] += 1;
     ExpectRefused(tensor, StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(MetadataInput, MustStayWithinAnAddressSpace) {
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  for (const int64_t stride : {int64_t{1} << 60, kLowest, kLowest + 1, -(kLowest + 1)}) {
+    ExpectRefused(ConstTensor(words_.data(), DType::kInt32, 1, {kMetadataWords}, {stride}),
+                  StatusCode::kInvalidArgument);
   }
 }
 

@@ -21,7 +21,7 @@ struct MetadataCall {
   Tensor metadata;
 };
 
-// What a fault changes, or needs to be as it is in order to be one. A tensor has five parts.
+// What a fault changes, or needs to be as it is in order to be one. A tensor has six parts.
 enum Part : uint64_t {
   kHeadsQ = 1,
   kHeadsK = 1 << 1,
@@ -36,14 +36,21 @@ enum Part : uint64_t {
   kCores = 1 << 10,
   kVectorCores = 1 << 11,
 };
-enum TensorParts : uint64_t { kPresence = 1, kRank = 2, kDtype = 4, kLength = 8, kData = 16 };
+enum TensorParts : uint64_t {
+  kPresence = 1,
+  kRank = 2,
+  kDtype = 4,
+  kLength = 8,
+  kData = 16,
+  kStride = 32,
+};
 constexpr uint64_t CuQ(uint64_t parts) { return parts << 16; }
-constexpr uint64_t CuK(uint64_t parts) { return parts << 21; }
-constexpr uint64_t UsedQ(uint64_t parts) { return parts << 26; }
-constexpr uint64_t UsedK(uint64_t parts) { return parts << 31; }
-constexpr uint64_t Residual(uint64_t parts) { return parts << 36; }
-constexpr uint64_t Record(uint64_t parts) { return parts << 41; }
-constexpr uint64_t kWhole = 31;
+constexpr uint64_t CuK(uint64_t parts) { return parts << 22; }
+constexpr uint64_t UsedQ(uint64_t parts) { return parts << 28; }
+constexpr uint64_t UsedK(uint64_t parts) { return parts << 34; }
+constexpr uint64_t Residual(uint64_t parts) { return parts << 40; }
+constexpr uint64_t Record(uint64_t parts) { return parts << 46; }
+constexpr uint64_t kWhole = 63;
 
 struct Fault {
   int number;  // of the check
@@ -128,6 +135,10 @@ template <ConstTensor SequenceArgs::* kTensor, int64_t kNewLength>
 void Length(MetadataCall& call) {
   (call.args.*kTensor).shape[0] = kNewLength;
 }
+template <ConstTensor SequenceArgs::* kTensor, int64_t kNewStride>
+void Stride(MetadataCall& call) {
+  (call.args.*kTensor).strides[0] = kNewStride;
+}
 template <ConstTensor SequenceArgs::* kTensor, int32_t... kValues>
 void Values(MetadataCall& call) {
   static constexpr int32_t kData[8] = {kValues...};
@@ -143,6 +154,7 @@ inline std::vector<Fault> AllFaults() {
   using S = SequenceArgs;
   constexpr int64_t kWrap = int64_t{1} << 32;  // what a narrowing to 32 bits would lose
   constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
   constexpr int32_t kInt32Max = std::numeric_limits<int32_t>::max();
   constexpr StatusCode kDtypeCode = StatusCode::kInvalidDtype;
   std::vector<Fault> all = {
@@ -206,6 +218,13 @@ inline std::vector<Fault> AllFaults() {
        Record(kLength), Record(kPresence)},
       {22, 2, "65 words", "metadata", [](MetadataCall& c) { c.metadata.shape[0] = 65; },
        Record(kLength), Record(kPresence)},
+      {22, 3, "stride 0", "metadata", [](MetadataCall& c) { c.metadata.strides[0] = 0; },
+       Record(kStride), Record(kPresence)},
+      {22, 3, "stride 2^61", "metadata",
+       [](MetadataCall& c) { c.metadata.strides[0] = kWrap << 29; }, Record(kStride),
+       Record(kPresence)},
+      {22, 3, "lowest stride", "metadata", [](MetadataCall& c) { c.metadata.strides[0] = kLowest; },
+       Record(kStride), Record(kPresence)},
       // The message names the key side's source of the batch count, and the query side's with it.
       {23, 0, "seqused_q longer", "seqused_k", Length<&S::seqused_q, 4>, UsedQ(kLength),
        UsedQ(kPresence) | UsedK(kPresence)},
@@ -316,14 +335,17 @@ inline std::vector<Fault> AllFaults() {
          kDtypeCode},
         {21, turn + 1, "int64", name, Dtype<kTensor, DType::kOther>, parts(kDtype), presence,
          kDtypeCode},
+        {21, turn + 2, "stride 2^61", name, Stride<kTensor, kWrap << 29>, parts(kStride), presence},
+        {21, turn + 2, "highest stride", name, Stride<kTensor, kHighest>, parts(kStride), presence},
+        {21, turn + 2, "lowest stride", name, Stride<kTensor, kLowest>, parts(kStride), presence},
     };
     all.insert(all.end(), faults.begin(), faults.end());
   };
   add_tensor.template operator()<&S::cu_seqlens_q>(0, "cu_seqlens_q", CuQ);
-  add_tensor.template operator()<&S::cu_seqlens_k>(2, "cu_seqlens_k", CuK);
-  add_tensor.template operator()<&S::seqused_q>(4, "seqused_q", UsedQ);
-  add_tensor.template operator()<&S::seqused_k>(6, "seqused_k", UsedK);
-  add_tensor.template operator()<&S::cmp_residual_k>(8, "cmp_residual_k", Residual);
+  add_tensor.template operator()<&S::cu_seqlens_k>(3, "cu_seqlens_k", CuK);
+  add_tensor.template operator()<&S::seqused_q>(6, "seqused_q", UsedQ);
+  add_tensor.template operator()<&S::seqused_k>(9, "seqused_k", UsedK);
+  add_tensor.template operator()<&S::cmp_residual_k>(12, "cmp_residual_k", Residual);
   return all;
 }
 
