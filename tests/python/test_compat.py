@@ -77,6 +77,31 @@ print(hasattr(torch.npu, "graphs"), hasattr(torch.npu, "synchronize"))
     ], result.stderr
 
 
+def test_everything_is_on_the_one_device(tmp_path):
+    code = """
+import io, torch, torch_npu
+
+assert torch.zeros(2, device=0).to(0).pin_memory().device.type == "cpu"
+assert torch.nn.Linear(2, 2).to(0).npu(0)(torch.ones(1, 2, device=0)).shape == (1, 2)
+for elsewhere in ({"npu:0": "npu:0"}, {"npu:1": "npu:0"}, None, "npu:0", lambda data, at: data):
+    saved = io.BytesIO()
+    torch.save({"x": torch.ones(2).npu()}, saved)
+    saved.seek(0)
+    assert torch.load(saved, map_location=elsewhere)["x"].device.type == "cpu"
+with torch.random.fork_rng(devices=[0], device_type="npu"):
+    torch.npu.manual_seed(3)
+    first = torch.rand(2, device="npu")
+assert not torch.equal(torch.rand(2), first)
+try:
+    torch.zeros(2, device=1)
+except ValueError as error:
+    print(error)
+"""
+    result = run_code(code, tmp_path)
+    expected = "device: expected npu:0, the only one on the CPU, got index 1\n"
+    assert (result.returncode, result.stdout) == (0, expected), result.stderr
+
+
 def test_exit_status_and_arguments(tmp_path):
     (tmp_path / "neighbour.py").write_text("X = 5\n")
     code = "import sys, neighbour; print(neighbour.X, __name__, sys.argv[1:]); sys.exit(7)"

@@ -165,6 +165,8 @@ def test_module_errors():
         module(hidden)
     with pytest.raises(ValueError, match="positions: expected positions or cu_seqlens"):
         module(hidden, torch.randn(3, 12))
+    with pytest.raises(ValueError, match=r"positions: expected shape \(3,\) or \(3,\), got \(2,\)"):
+        module(hidden, torch.randn(3, 12), positions=torch.arange(2))
     with pytest.raises(ValueError, match="q_latent: expected none"):
         kt.LightningIndexer(HIDDEN, HEADS, WIDTH)(hidden, hidden)
     with pytest.raises(ValueError, match="rope: expected dim <= head_dim = 16, got 32"):
@@ -242,3 +244,20 @@ def test_scores_errors():
         kt.index_scores(q[0], k, w, **lengths)
     with pytest.raises(ValueError, match="^k: expected 1 key head"):
         kt.index_scores(q, k[..., :1], w, **lengths)
+    with pytest.raises(TypeError, match="^k: expected dtype float32, got bfloat16"):
+        kt.index_topk(q, k.bfloat16(), w, 1, **lengths)
+    with pytest.raises(TypeError, match="^w: expected dtype float32, got bfloat16"):
+        kt.index_topk(q, k, w.bfloat16(), 1, **lengths)
+    q, k, w = torch.zeros(2, 0, 3, 8), torch.zeros(3, 4, 1, 8), torch.zeros(2, 0, 3)
+    with pytest.raises(ValueError, match="^k: expected the batch count of q, 2, got 3"):
+        kt.index_topk(q, k, w, 1)
+    with pytest.raises(ValueError, match='^layout_q: expected "BSND" or "TND", got "BNSD"'):
+        kt.index_scores(q, k, w, layout_q="BNSD")
+
+
+def test_index_of_a_key_that_a_row_does_not_choose():
+    q, k = torch.ones(1, 1, 1, 4), torch.ones(1, 2, 1, 4)
+    k[0, 0] = torch.inf
+    best = kt.index_topk(q, k, -torch.ones(1, 1, 1), 2)
+    assert best.values.tolist() == [[[-4, -torch.inf]]]
+    assert best.indices.tolist() == [[[1, -1]]]

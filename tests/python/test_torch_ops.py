@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import kindling.torch as kt  # noqa: E402
 import torch_cases as tc  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.library import opcheck  # noqa: E402
 
 OPS = torch.ops.kindling
@@ -476,6 +477,16 @@ def test_compile_says_what_it_needs():
     torch._dynamo.reset()
     with pytest.raises(Exception, match="max_seqlen_k: expected > 0 where a layout is TND"):
         torch.compile(teacher, fullgraph=True, backend="eager")(attn_q, attn_k)
+
+
+def test_traced_teacher_names_what_it_needs():
+    def teacher(q, k, cu):
+        rows = {"cu_seqlens_q": cu, "cu_seqlens_k": cu, "layout_q": "TND", "layout_k": "TND"}
+        return kt.attention_teacher(q, k, **rows)
+
+    *_, q, k, cu = packed()
+    with pytest.raises(ValueError, match="^max_seqlen_k: expected > 0 where a layout is TND"):
+        make_fx(teacher, tracing_mode="fake")(q, k, cu)
 
 
 def test_export():

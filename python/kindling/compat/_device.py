@@ -149,6 +149,7 @@ def make_npu(torch: Any) -> StandIn:
         "device_count": lambda: 1,
         "empty_cache": lambda: None,
         "get_device_name": lambda device=None: "Kindling on the CPU",
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
         "init": lambda: None,
         "is_available": lambda: True,
         "is_bf16_supported": lambda: True,
@@ -157,6 +158,7 @@ def make_npu(torch: Any) -> StandIn:
         "manual_seed_all": torch.default_generator.manual_seed,
         "mem_get_info": _mem_get_info,
         "set_device": _set_device,
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "stream": _stream,
         "synchronize": _synchronize,
     }

@@ -87,6 +87,7 @@ def _patch(torch: Any, modules: dict[str, Any]) -> None:
 
     _set(torch.Tensor, "npu", _to_device)
     _set(torch.Tensor, "is_npu", property(lambda tensor: True))
+    _set(torch.Tensor, "pin_memory", _to_device)
     _set(torch.nn.Module, "npu", _to_device)
     from torch.utils._device import DeviceContext  # of torch.device(...) and set_default_device
 
@@ -111,15 +112,18 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 
 def _to_device(self: Any, device: Any = None, non_blocking: bool = False, **_: Any) -> Any:
-    """Tensor.npu and Module.npu: everything is there already."""
+    """Tensor.npu, Module.npu, Tensor.pin_memory: everything is there already."""
     check_index(device)
     return self
 
 
 def _is_npu(value: Any, torch: Any) -> bool:
+    """Whether a device argument means the vendor's: by name, or by number as the accelerator's."""
     if isinstance(value, torch.device):
         return value.type == "npu"
-    return isinstance(value, str) and (value == "npu" or value.startswith("npu:"))
+    if isinstance(value, str):
+        return value == "npu" or value.startswith("npu:")
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _device_mode(torch: Any) -> Any:
@@ -165,7 +169,8 @@ def _with_cpu_map_location(load: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(load)
     def wrapped(f: Any, map_location: Any = None, **kwargs: Any) -> Any:
-        if _is_npu(map_location, torch):
+        # A table says where each device's tensors go: on the vendor's, wherever they were saved.
+        if map_location is None or isinstance(map_location, dict) or _is_npu(map_location, torch):
             map_location = "cpu"
         return load(f, map_location=map_location, **kwargs)
 

@@ -227,9 +227,16 @@ def attention_teacher(
     q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()
     if max_seqlen_k == 0 and attributes[:2] != ("BSND", "BSND"):
         if not torch.compiler.is_compiling():
-            views = [_core.View(q, "q"), _core.View(k, "k"), None, None]
-            shared = (*lengths, *attributes)
-            max_seqlen_k = max(_core.teacher_stride(*views, shared, softmax_scale, 0), 1)
+            max_seqlen_k = _teacher_stride(q, k, (*lengths, *attributes), softmax_scale)
     return torch.ops.kindling.attention_teacher(
         q, k, lse, *lengths, metadata, *attributes, softmax_scale, max_seqlen_k
     )
+
+
+def _teacher_stride(q: Tensor, k: Tensor, shared: _core.Shared, softmax_scale: float) -> int:
+    """The longest allocated key length; 0 for tensors that are only traced and cannot be read."""
+    try:
+        views = [_core.View(q, "q"), _core.View(k, "k"), None, None]
+    except TypeError:
+        return 0  # the operator says what it needs
+    return max(_core.teacher_stride(*views, shared, softmax_scale, 0), 1)

@@ -186,6 +186,11 @@ class LightningIndexer(nn.Module):
         if self.rope is not None:
             if positions is None:
                 positions = self._positions(hidden, cu_seqlens)
+            elif positions.shape not in (hidden.shape[:-1], hidden.shape[-2:-1]):
+                raise ValueError(
+                    f"positions: expected shape {tuple(hidden.shape[-2:-1])} or "
+                    f"{tuple(hidden.shape[:-1])}, got {tuple(positions.shape)}"
+                )
             q, k = self.rope.turn(q, positions), self.rope.turn(k, positions)
         with torch.autocast(hidden.device.type, enabled=False):
             w = functional.linear(hidden.float(), self.weights_proj.weight.float())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kindling import Plan, make_metadata
+from kindling.torch import _shapes as shapes
 
 # Scores of a tile, [rows][heads][keys] in fp32, take 4 MiB: they stay in a core's share of the
 # cache, and a product of that size is efficient.
@@ -23,7 +24,7 @@ class TopK(NamedTuple):
     values : Tensor, shape (B, S1, topk) or (T1, topk), float32
         Logits in descending order; -inf where a row sees fewer keys.
     indices : Tensor, shape of values, int64
-        Keys, counted within their sequence; -1 where a row sees fewer.
+        Keys, counted within their sequence; -1 where a row sees fewer, and for logits of -inf.
     """
 
     values: Tensor
@@ -156,14 +157,16 @@ def _plan(q: Tensor, k: Tensor, w: Tensor, rows: dict) -> tuple[Plan | None, int
 
     The plan is None where nothing is allocated: no metadata is made of that.
     """
-    shapes = {"BSND": "(B, S, N, D)", "TND": "(T, N, D)"}
-    for name, tensor, layout in (("q", q, rows["layout_q"]), ("k", k, rows["layout_k"])):
-        if layout in shapes and tensor.dim() != len(shapes[layout].split()):
-            raise ValueError(f"{name}: expected shape {shapes[layout]}, got {tuple(tensor.shape)}")
+    shapes.check(q, k, rows["layout_q"], rows["layout_k"])
+    shapes.check_float32(w=w)
     if w.shape != q.shape[:-1]:
         raise ValueError(f"w: expected shape {tuple(q.shape[:-1])}, got {tuple(w.shape)}")
     if k.shape[-2:] != (1, q.shape[-1]):
-        raise ValueError(f"k: expected 1 key head of width {q.shape[-1]}, got {k.shape[-2:]}")
+        raise ValueError(
+            f"k: expected 1 key head of width {q.shape[-1]}, got {tuple(k.shape[-2:])}"
+        )
+    if rows["layout_q"] == rows["layout_k"] == "BSND" and q.shape[0] != k.shape[0]:
+        raise ValueError(f"k: expected the batch count of q, {q.shape[0]}, got {k.shape[0]}")
     if q.numel() == 0 or k.numel() == 0:
         return None, 0
     lengths = dict(rows)
