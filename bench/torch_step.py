@@ -5,9 +5,12 @@ The step is log-sum-exp, loss and gradients of q, k and w under a causal mask, f
 kindling      indexer_kl_loss and its backward pass
 eager         scores of all heads at once, [H, S, S], by autograd
 chunked       blocks of rows, and only the keys that a block sees; the backward pass of a block
-              follows its forward pass, so that its scores live no longer
+              follows its forward pass, so that its scores live no longer, and its gradients are
+              written where they belong
 checkpointed  the same blocks in one graph, by torch.utils.checkpoint
 compiled      torch.compile of the chunked block
+
+Blocks have the number of rows that is fastest for the chunked side on this machine.
 
 Answers are compared with a computation in double before anything is timed. All sides run in one
 process, one after the other in every round; ratios are of one round, given as median and range.
@@ -38,8 +41,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 HEAD_DIM = 128
-BLOCK_SCORES = 1 << 21
-"""Scores of a block: 8 MiB in fp32."""
+BLOCK_SCORES = [1 << power for power in range(17, 24)]
+"""Scores of a block, half a MiB to 32 MiB in fp32, of which the fastest is taken."""
+SAMPLED_SCORES = 1 << 26
+"""Of a whole [H, S, S], as many as are computed to find it."""
 EAGER_BYTES_PER_SCORE = 20
 """Scores, their ReLU, the fp32 copy and the gradients of these."""
 MAX_SECONDS = 120
@@ -101,21 +106,39 @@ def block_loss(q: Tensor, k: Tensor, w: Tensor, p: Tensor, first: int) -> Tensor
     return (torch.xlogy(p, p) - torch.where(p > 0, p * ln_y, 0)).sum()
 
 
-def blocks(rows: int, q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> Iterator[tuple]:
-    for first in range(0, q.shape[0], rows):
-        last = min(first + rows, q.shape[0])
-        yield q[first:last], k[:last, 0], w[first:last], p[0, first:last, 0, :last], first
+class Block(NamedTuple):
+    """Rows of a sequence, the keys that they see, and the number of the first row."""
+
+    q: Tensor
+    k: Tensor
+    w: Tensor
+    p: Tensor
+    first: int
+
+
+def split(rows: int, q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> Iterator[Block]:
+    """Blocks of `rows` rows. For autograd, q and w are split by one operation each: the gradient
+    of a slice would be a tensor as large as what it is cut from."""
+    first = 0
+    for some_q, some_w in zip(q.split(rows), w.split(rows), strict=True):
+        last = first + some_q.shape[0]
+        yield Block(some_q, k[:last, 0], some_w, p[0, first:last, 0, :last], first)
+        first = last
 
 
 def torch_step(block: Callable[..., Tensor], rows: int) -> Step:
     def step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, ...]:
-        q, k, w = (x[0].detach().requires_grad_() for x in (q, k, w))
+        dq, dk, dw = torch.empty_like(q), torch.zeros_like(k, dtype=w.dtype), torch.empty_like(w)
         total = torch.zeros((), dtype=w.dtype)
-        for inputs in blocks(rows, q, k, w, p):
-            loss = block(*inputs)
-            loss.backward()
+        for part in split(rows, q[0], k[0], w[0], p):
+            leaves = [x.detach().requires_grad_() for x in part[:3]]
+            loss = block(*leaves, *part[3:])
+            grads = torch.autograd.grad(loss, leaves)
+            last = part.first + part.q.shape[0]
+            dq[0, part.first : last], dw[0, part.first : last] = grads[0], grads[2]
+            dk[0, :last, 0] += grads[1]
             total += loss.detach()
-        return total, q.grad[None], k.grad[None], w.grad[None]
+        return total, dq, dk.to(k.dtype), dw
 
     return step
 
@@ -124,8 +147,7 @@ def checkpointed_step(rows: int) -> Step:
     def step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, ...]:
         q, k, w = (x[0].detach().requires_grad_() for x in (q, k, w))
         losses = [
-            checkpoint(block_loss, *inputs, use_reentrant=False)
-            for inputs in blocks(rows, q, k, w, p)
+            checkpoint(block_loss, *part, use_reentrant=False) for part in split(rows, q, k, w, p)
         ]
         loss = torch.stack(losses).sum()
         loss.backward()
@@ -141,8 +163,26 @@ def kindling_step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, .
     return loss.detach(), q.grad, k.grad, w.grad
 
 
-def make_steps(case: Case) -> dict[str, Step]:
-    rows = max(1, BLOCK_SCORES // (case.heads * case.length))
+def fastest_rows(case: Case) -> int:
+    """Rows of a block, by the time per score of blocks from all over the sequence."""
+    q, k, w, p = make_inputs(case)
+    seconds = {}
+    for block_scores in BLOCK_SCORES:
+        rows = min(max(1, block_scores // (case.heads * case.length)), case.length)
+        parts = list(split(rows, q[0], k[0], w[0], p))
+        parts = parts[:: max(1, case.heads * case.length**2 // SAMPLED_SCORES)] + parts[-1:]
+        elapsed = []
+        for _ in range(4):
+            begin = time.perf_counter()
+            for part in parts:
+                leaves = [x.detach().requires_grad_() for x in part[:3]]
+                torch.autograd.grad(block_loss(*leaves, *part[3:]), leaves)
+            elapsed.append(time.perf_counter() - begin)
+        seconds[rows] = min(elapsed) / sum(part.q.shape[0] * part.k.shape[0] for part in parts)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def make_steps(case: Case, rows: int) -> dict[str, Step]:
     steps: dict[str, Step] = {"kindling": kindling_step}
     if EAGER_BYTES_PER_SCORE * case.heads * case.length**2 < available_bytes() // 2:
         steps["eager"] = torch_step(block_loss, case.length)
@@ -156,13 +196,13 @@ def available_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
-def check(case: Case) -> dict[str, float]:
+def check(case: Case, rows: int) -> dict[str, float]:
     """Largest error of each side's gradients, relative to the exact ones' largest element."""
     small = case._replace(length=min(case.length, CHECKED_LENGTH))
     inputs = make_inputs(small)
     exact = torch_step(block_loss, small.length)(*(x.double() for x in inputs))
     errors = {}
-    for name, step in make_steps(small).items():
+    for name, step in make_steps(small, rows).items():
         result = step(*inputs)
         pairs = list(zip(result, exact, strict=True))
         errors[name] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
@@ -181,12 +221,12 @@ def status_kib(field: str) -> int:
     raise RuntimeError(f"/proc/self/status: expected {field}, got none")
 
 
-def peak_extra_mib(case: Case, name: str) -> float:
+def peak_extra_mib(case: Case, rows: int, name: str) -> float:
     """Of a step in this process, which has run the same code on a short sequence only."""
     set_threads()
     inputs = make_inputs(case)
     short = [x[:, :64].contiguous() for x in inputs[:3]] + [inputs[3][:, :64, :, :64].contiguous()]
-    step = make_steps(case)[name]
+    step = make_steps(case, rows)[name]
     step(*(inputs if name == "compiled" else short))  # compiles for the real length
     ctypes.CDLL(None).malloc_trim(0)
     before = status_kib("VmRSS")
@@ -202,9 +242,10 @@ def set_threads() -> None:
 
 
 def measure(case: Case, rounds: int) -> list[dict]:
-    errors = check(case)
+    rows = fastest_rows(case)
+    errors = check(case, rows)
     inputs = make_inputs(case)
-    steps = make_steps(case)
+    steps = make_steps(case, rows)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     begin_of_all = time.perf_counter()
     for round_ in range(rounds + 1):  # the first warms up
@@ -223,10 +264,11 @@ def measure(case: Case, rounds: int) -> list[dict]:
                 {
                     "case": str(case),
                     "side": name,
+                    "block_rows": rows if name not in ("kindling", "eager") else None,
                     "ms": 1e3 * statistics.median(elapsed),
                     "ratio": statistics.median(ratios),
                     "ratio_range": [min(ratios), max(ratios)],
-                    "peak_extra_mib": pool.apply(peak_extra_mib, (case, name)),
+                    "peak_extra_mib": pool.apply(peak_extra_mib, (case, rows, name)),
                     "error": errors[name],
                 }
             )
