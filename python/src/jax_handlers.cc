@@ -13,13 +13,14 @@
 // out at the end.
 #include "jax_handlers.h"
 
+#include <xla/ffi/api/ffi.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "kindling/operators.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace kindling::python {
 namespace {

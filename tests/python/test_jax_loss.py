@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import cases
 import kindling
@@ -278,6 +280,10 @@ def test_trains():
     assert losses[-1] < 0.7 * losses[0] and parameters[0].dtype == jnp.bfloat16
 
 
-def test_example_of_the_docstring():
+def test_examples():
     result = doctest.testmod(kj._loss)
     assert result.attempted > 0 and result.failed == 0
+    page = (Path(__file__).parents[2] / "docs" / "jax.md").read_text()
+    names: dict = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
+    assert names["dq"].shape == (2, 256, 4, 32) and 0 < names["value"] < np.inf
