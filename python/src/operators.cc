@@ -1,7 +1,9 @@
 #include "kindling/operators.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "arguments.h"
@@ -141,7 +143,7 @@ class DescribedOutputs {
     int64_t stride = 1;
     for (int32_t axis = std::min(rank, kMaxRank) - 1; axis >= 0; --axis) {
       output.strides[axis] = stride;
-      stride = SaturatingMul(stride, std::max<int64_t>(shape[axis], 0));
+      stride = SaturatingMul(stride, shape[axis]);
     }
     return output;
   }

@@ -141,12 +141,14 @@ def test_given_lse(case):
 
     own = kj.softmax_lse(q, k, w, **lengths)
     plain = jax.value_and_grad(lambda *x: kj.indexer_kl_loss(*x, p, **lengths), ARGUMENTS)(q, k, w)
+    first = jax.value_and_grad(of, ARGUMENTS)(q, k, w, own)
     for value in (
-        jax.value_and_grad(of, ARGUMENTS)(q, k, w, own),
+        first,
         jax.jit(jax.value_and_grad(from_q, ARGUMENTS))(q, k, w),
         # What belongs to rows that see no key is not read.
         jax.value_and_grad(of, ARGUMENTS)(q, k, w, jnp.where(own == -jnp.inf, jnp.nan, own)),
     ):
+        assert value[0] == first[0]  # of the same pass, not of the gradient operator
         np.testing.assert_allclose(value[0], plain[0], rtol=1e-6)
         assert bits(tuple(map(np.asarray, value[1]))) == bits(tuple(map(np.asarray, plain[1])))
 
@@ -226,7 +228,7 @@ def test_vmap_is_a_loop():
     np.testing.assert_allclose(dk, sum(alone), rtol=1e-6, atol=1e-6)
 
 
-def test_checkpoint_scan_and_leaks():
+def test_checkpoint_scan_donation_and_leaks():
     (q, k, w, p, _), lengths = jc.arrays(jc.PADDED)
 
     def loss(q):
@@ -240,6 +242,10 @@ def test_checkpoint_scan_and_leaks():
         assert np.array_equal(jax.jit(jax.grad(jax.checkpoint(loss)))(q), expected)
         assert np.array_equal(jax.jit(jax.grad(scanned))(q), 2 * expected)
     assert jax.eval_shape(loss, q).shape == ()
+    # A donated q may become dq only after its last use.
+    donated = jnp.array(q)
+    assert np.array_equal(jax.jit(jax.grad(loss), donate_argnums=0)(donated), expected)
+    assert donated.is_deleted()
 
 
 def test_what_cannot_be_differentiated_says_so():
