@@ -39,14 +39,14 @@ def _forward(
     own_lse, loss_rows = _lse_and_loss(static.rows, lengths, q, k, w, p)
     if lse is None:
         lse = own_lse
-    else:  # somebody else's lse: the loss that belongs to it comes with the gradients only
+    else:
+        static_grads = (static.rows, False, True, str(q.dtype))
         loss_rows = jax.lax.cond(
             # Where a row sees no key own is -inf, and the other is not to be read.
             jnp.all((own_lse == -jnp.inf) | (own_lse == lse)),
             lambda: loss_rows,
-            lambda: _grads(static.rows, False, True, str(q.dtype), lengths, q, k, w, p, lse, None)[
-                3
-            ],
+            # Somebody else's lse: the loss that belongs to it comes with the gradients only.
+            lambda: _grads(*static_grads, lengths, q, k, w, p, lse, None)[-1],
         )
     residuals = (q, k, w, p, lse, lengths)
     if static.reduction == "none":
