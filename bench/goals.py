@@ -265,7 +265,8 @@ def commit() -> str:
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     if head.returncode != 0:
         return "unknown"
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode != 0
+    results = [":!bench/results", ":!docs"]  # what this run itself writes
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", *results]).returncode != 0
     return head.stdout.strip() + ("+changes" if changed else "")
 
 

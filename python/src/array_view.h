@@ -3,7 +3,7 @@
 // | object                          | memory found by          | kind   |
 // | NumPy arrays, buffers           | the buffer protocol      | numpy  |
 // | NumPy arrays of ml_dtypes' bf16 | the same, viewed as bits | numpy  |
-// | torch CPU tensors               | their attributes         | torch  |
+// | torch CPU tensors               | DLPack in C, attributes  | torch  |
 // | anything else with __dlpack__   | DLPack                   | dlpack |
 #ifndef KINDLING_PYTHON_SRC_ARRAY_VIEW_H_
 #define KINDLING_PYTHON_SRC_ARRAY_VIEW_H_
@@ -28,7 +28,7 @@ enum class Access : uint8_t { kRead, kWrite };
 inline constexpr const char* kAnyArray = "an array (NumPy, torch on the CPU, DLPack)";
 inline constexpr const char* kInt32Array = "an int32 array";
 
-struct TorchWords;
+struct TorchApi;
 
 // Holds a Python array's memory for as long as the view lives. All members need the GIL, except
 // `tensor`, which stays valid without it.
@@ -59,7 +59,8 @@ class ArrayView {
 
  private:
   void AcquireBuffer(nb::handle object, Access access);
-  void AcquireTorch(const TorchWords& torch, nb::handle object, Access access);
+  void AcquireTorch(const TorchApi& torch, nb::handle object, Access access);
+  bool AcquirePlainTorch(const TorchApi& torch, nb::handle object, Access access);
   void AcquireDlpack(nb::handle object, Access access);
   void SetExtents(int64_t rank, const int64_t* shape, const int64_t* strides);
   [[noreturn]] void Fail(PyObject* type, const std::string& rest) const;
@@ -77,9 +78,6 @@ class ArrayView {
   std::array<int64_t, kMaxRank> shape_{};
   std::array<int64_t, kMaxRank> strides_{};
 };
-
-// torch, if some other module has imported it; else an invalid object. Never imports it.
-nb::object ImportedTorch();
 
 }  // namespace kindling::python
 

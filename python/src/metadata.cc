@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "call.h"
 #include "kindling/runtime.h"
+#include "torch_api.h"
 
 namespace kindling::python {
 namespace {

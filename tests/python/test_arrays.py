@@ -179,6 +179,30 @@ def test_torch_views_with_pending_work(torch, inputs):
         assert kindling.softmax_lse(q, k, w, **inputs.lengths).device.type == "cpu"
 
 
+@pytest.mark.parametrize("dtype", cases.DTYPES)
+def test_torch_subclasses(torch, dtype):
+    """They are read attribute by attribute, plain tensors by one call."""
+
+    class Mine(torch.Tensor):
+        pass
+
+    case = Case((5, 3), (9, 4), layout_q="BSND", num_heads=3, head_dim=8, dtype=dtype)
+    x = make_inputs(case)
+    plain = [to_torch(array.T.copy()).permute(*range(array.ndim)[::-1]) for array in x.tensors()]
+    lengths = {
+        name: to_torch(value) if isinstance(value, np.ndarray) else value
+        for name, value in x.lengths.items()
+    }
+    expected = kindling.kl_loss_grad(*plain, **lengths)
+    of_mine = {
+        name: value.as_subclass(Mine) if isinstance(value, torch.Tensor) else value
+        for name, value in lengths.items()
+    }
+    result = kindling.kl_loss_grad(*(tensor.as_subclass(Mine) for tensor in plain), **of_mine)
+    for a, b in zip(result[:4], expected[:4], strict=True):
+        assert type(a) is torch.Tensor and torch.equal(a, b)
+
+
 # Optional arrays and empty batches.
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import timeit
 from dataclasses import replace
 
 import cases
@@ -499,3 +500,24 @@ def test_export():
     targets = {str(node.target) for node in program.graph.nodes}
     assert {"kindling.attention_teacher.default", "kindling.indexer_kl_loss.default"} <= targets
     assert torch.equal(program.module()(*inputs), teacher_and_loss(*inputs))
+
+
+@pytest.mark.slow
+def test_call_overhead():
+    """Under 20 us over the same call on NumPy arrays, on a machine that does little else."""
+    q, k, w = torch.randn(1, 4, 2, 8), torch.randn(1, 4, 1, 8), torch.randn(1, 4, 2)
+    p = torch.full((1, 4, 1, 4), 0.25)
+    lse = kindling.softmax_lse(q, k, w)
+    rows = {"layout_q": "BSND", "layout_k": "BSND", "mask_mode": 0}
+
+    def microseconds(function, *tensors):
+        return 1e6 * min(
+            timeit.timeit(lambda: function(*tensors, **rows), number=100) / 100 for _ in range(300)
+        )
+
+    for function, operator, tensors in (
+        (kindling.softmax_lse, OPS.dense_lightning_indexer_softmax_lse, (q, k, w)),
+        (kindling.kl_loss_grad, OPS.dense_lightning_indexer_kl_loss_grad, (q, k, w, p, lse)),
+    ):
+        arrays = [tensor.numpy() for tensor in tensors]
+        assert microseconds(operator, *tensors) < microseconds(function, *arrays) + 20

@@ -153,16 +153,6 @@ def _vmap_rule(name: str) -> Callable[..., Any]:
     return rule
 
 
-def _constant_rule(overload: torch._ops.OpOverload) -> Callable[..., Any]:
-    """Outputs that no gradient flows back from say so, by not requiring any."""
-
-    def rule(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return overload(*args, **kwargs)
-
-    return rule
-
-
 def _vendor_limits(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The vendor's own limits, which hold under its name only."""
     is_teacher = name.startswith("sparse_flash_mla")
@@ -209,7 +199,8 @@ def _register(namespace: str, name: str, operator: Operator) -> None:
         for key, rule in (
             ("AutocastCPU", _autocast_rule(overload)),
             ("FuncTorchBatched", _vmap_rule(qualified)),
-            ("Autograd", _constant_rule(overload)),
+            # Outputs that no gradient flows back from do not require any: they are new tensors.
+            ("Autograd", torch.library.fallthrough_kernel),
         ):
             if key == "Autograd" and (name in autograd.FUNCTIONS or not is_missing("AutogradCPU")):
                 continue
