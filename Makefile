@@ -16,7 +16,7 @@ venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 pip := $(bin)/python -m pip --disable-pip-version-check
 stamps := build/stamps
-python_test_env := $(stamps)/package $(stamps)/test $(stamps)/demo
+python_test_env := $(stamps)/package-jax $(stamps)/test $(stamps)/demo
 
 export PYTHON
 export PATH := $(bin):$(PATH)
@@ -123,8 +123,19 @@ $(stamps)/tools: requirements/build.txt $(venv)/pyvenv.cfg
 	$(pip) install -q -r requirements/build.txt
 	@mkdir -p $(@D) && touch $@
 
+install_package := $(pip) install -q --no-build-isolation --config-settings=build-dir=build/python .
+
+# Once jaxlib is there, every build has the handlers of kindling.jax, so that nothing alternates.
 $(stamps)/package: $(stamps)/tools $(package_files)
-	$(pip) install -q --no-build-isolation --config-settings=build-dir=build/python .
+	$(if $(wildcard $(stamps)/jax),KINDLING_JAX=1) $(install_package)
+	@touch $@
+
+$(stamps)/package-jax: $(stamps)/package $(stamps)/jax
+	KINDLING_JAX=1 $(install_package)
+	@touch $@
+
+$(stamps)/jax: requirements/jax.txt $(stamps)/tools
+	$(pip) install -q -r requirements/jax.txt
 	@touch $@
 
 $(stamps)/test: requirements/test.txt $(stamps)/tools

@@ -10,6 +10,7 @@ import numpy as np
 
 __version__: str
 MAX_THREADS: int
+jax_handlers: dict[str, Any]  # capsules for jax.ffi; empty unless built with KINDLING_JAX
 
 Shared: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]
 
@@ -132,6 +133,20 @@ reference_softmax_lse = softmax_lse
 reference_kl_loss_grad = kl_loss_grad
 reference_attention_l1_norm = attention_l1_norm
 
+def describe_softmax_lse(q: View, k: View, w: View, p: View | None, shared: Shared, /) -> None: ...
+def describe_kl_loss_grad(
+    q: View,
+    k: View,
+    w: View,
+    p: View,
+    lse: View,
+    row_scale: View | None,
+    shared: Shared,
+    /,
+) -> None: ...
+def describe_attention_l1_norm(
+    q: View, k: View, lse: View | None, shared: Shared, softmax_scale: Any, /
+) -> None: ...
 def teacher_stride(
     q: View,
     k: View,

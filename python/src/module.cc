@@ -3,6 +3,9 @@
 
 #include "call.h"
 #include "kindling/version.h"
+#ifdef KINDLING_JAX
+#include "jax_handlers.h"
+#endif
 
 #define KINDLING_STRING_(x) #x
 #define KINDLING_STRING(x) KINDLING_STRING_(x)
@@ -14,4 +17,9 @@ NB_MODULE(_core, module) {
   kindling::python::BindMetadata(module);
   kindling::python::BindOperators(module);
   kindling::python::BindPlan(module);
+#ifdef KINDLING_JAX
+  module.attr("jax_handlers") = kindling::python::JaxHandlers();
+#else
+  module.attr("jax_handlers") = nanobind::dict();
+#endif
 }

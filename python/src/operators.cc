@@ -1,10 +1,16 @@
 #include "kindling/operators.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "arguments.h"
+#include "base/checked_math.h"
 #include "call.h"
 #include "kindling/runtime.h"
+#include "problem/operator_call.h"
 
 namespace kindling::python {
 namespace {
@@ -110,6 +116,90 @@ void PyAttentionL1Norm(const ArrayView* q, const ArrayView* k, const ArrayView* 
   RaiseIfError(status, shared.lengths(), {q, k, lse, metadata, p});
 }
 
+// Dense outputs of a call that is only described. Their addresses are those of no memory, and far
+// enough from each other.
+class DescribedOutputs {
+ public:
+  Tensor Like(const ConstTensor& tensor, DType dtype) {
+    return Dense(dtype, tensor.rank, tensor.shape);
+  }
+  // lse and its kind.
+  Tensor PerRow(const ConstTensor& q, std::string_view layout_q) {
+    if (layout_q == "TND") return Dense(DType::kFloat32, 2, {1, q.shape[0]});
+    return Dense(DType::kFloat32, 3, {q.shape[0], 1, q.shape[1]});
+  }
+  Tensor Teacher(const ConstTensor& q, const ConstTensor& k, std::string_view layout_q,
+                 std::string_view layout_k) {
+    const int64_t width = k.shape[layout_k == "TND" ? 0 : 1];
+    if (layout_q == "TND") return Dense(DType::kFloat32, 3, {q.shape[0], 1, width});
+    return Dense(DType::kFloat32, 4, {q.shape[0], q.shape[1], 1, width});
+  }
+
+ private:
+  static constexpr uintptr_t kApart = uintptr_t{1} << 60;
+
+  Tensor Dense(DType dtype, int32_t rank, const std::array<int64_t, kMaxRank>& shape) {
+    Tensor output(reinterpret_cast<void*>(next_address_ += kApart), dtype, rank, shape, {});
+    int64_t stride = 1;
+    for (int32_t axis = std::min(rank, kMaxRank) - 1; axis >= 0; --axis) {
+      output.strides[axis] = stride;
+      stride = SaturatingMul(stride, shape[axis]);
+    }
+    return output;
+  }
+
+  uintptr_t next_address_ = 0;
+};
+
+// For callers whose lengths are still to come: all errors that need no element of any array.
+void PyDescribeSoftmaxLse(const ArrayView* q, const ArrayView* k, const ArrayView* w,
+                          const ArrayView* p, const nb::tuple& shared_arguments) {
+  SoftmaxLseArgs args;
+  const SharedArguments shared(shared_arguments, args);
+  args.q = Read(q);
+  args.k = Read(k);
+  args.w = Read(w);
+  args.p = Read(p);
+  DescribedOutputs outputs;
+  args.lse = outputs.PerRow(args.q, args.layout_q);
+  if (p != nullptr) args.loss_rows = outputs.PerRow(args.q, args.layout_q);
+  RaiseIfError(DescribeSoftmaxLse(args, kindling::Precision::kNative), shared.lengths(),
+               {q, k, w, p});
+}
+
+void PyDescribeKLLossGrad(const ArrayView* q, const ArrayView* k, const ArrayView* w,
+                          const ArrayView* p, const ArrayView* lse, const ArrayView* row_scale,
+                          const nb::tuple& shared_arguments) {
+  KLLossGradArgs args;
+  const SharedArguments shared(shared_arguments, args);
+  args.q = Read(q);
+  args.k = Read(k);
+  args.w = Read(w);
+  args.p = Read(p);
+  args.lse = Read(lse);
+  args.row_scale = Read(row_scale);
+  DescribedOutputs outputs;
+  args.dq = outputs.Like(args.q, args.q.dtype);
+  args.dk = outputs.Like(args.k, args.q.dtype);
+  args.dw = outputs.Like(args.w, DType::kFloat32);
+  RaiseIfError(DescribeKLLossGrad(args, kindling::Precision::kNative), shared.lengths(),
+               {q, k, w, p, lse, row_scale});
+}
+
+void PyDescribeAttentionL1Norm(const ArrayView* q, const ArrayView* k, const ArrayView* lse,
+                               const nb::tuple& shared_arguments, nb::handle softmax_scale) {
+  AttentionL1NormArgs args;
+  const SharedArguments shared(shared_arguments, args);
+  args.softmax_scale = AsDouble(softmax_scale, "softmax_scale");
+  args.q = Read(q);
+  args.k = Read(k);
+  args.lse = Read(lse);
+  DescribedOutputs outputs;
+  args.p = outputs.Teacher(args.q, args.k, args.layout_q, args.layout_k);
+  RaiseIfError(DescribeAttentionL1Norm(args, kindling::Precision::kNative), shared.lengths(),
+               {q, k, lse});
+}
+
 int64_t PyTeacherStride(const ArrayView* q, const ArrayView* k, const ArrayView* lse,
                         const ArrayView* metadata, const nb::tuple& shared_arguments,
                         nb::handle softmax_scale, nb::handle max_seqlen_k) {
@@ -208,6 +298,9 @@ void BindOperators(nb::module_& module) {
   DefNullable(module, "reference_kl_loss_grad", &PyKLLossGrad<Precision::kDouble>);
   DefNullable(module, "attention_l1_norm", &PyAttentionL1Norm<Precision::kFast>);
   DefNullable(module, "reference_attention_l1_norm", &PyAttentionL1Norm<Precision::kDouble>);
+  DefNullable(module, "describe_softmax_lse", &PyDescribeSoftmaxLse);
+  DefNullable(module, "describe_kl_loss_grad", &PyDescribeKLLossGrad);
+  DefNullable(module, "describe_attention_l1_norm", &PyDescribeAttentionL1Norm);
   DefNullable(module, "teacher_stride", &PyTeacherStride);
   module.def("total_loss", &PyTotalLoss);
   module.def("bfloat16_array", &Bfloat16Array);

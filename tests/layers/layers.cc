@@ -53,6 +53,7 @@ const std::vector<OneHome>& OneHomes() {
        {"_mm_*", "_mm256_*", "_mm512_*", "__m128*", "__m256*", "__m512*", "__builtin_ia32_*"},
        {"kernels", "tests", "bench"}},
       {"nanobind", {"nanobind/*"}, {"nanobind"}, {"python"}},
+      {"XLA's interface", {"xla/*"}, {"XLA_FFI_*"}, {"python"}},
       {"threads",
        {"thread", "future", "stop_token", "pthread.h", "threads.h", "omp.h"},
        {"std::thread", "std::jthread", "std::this_thread", "std::async", "pthread_*"},

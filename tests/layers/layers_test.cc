@@ -87,6 +87,13 @@ TEST(OneHome, Nanobind) {
             "1: nanobind (nanobind/nanobind.h)");
 }
 
+TEST(OneHome, XlasInterface) {
+  EXPECT_EQ(Check("python/src/a.cc", "#include <xla/ffi/api/ffi.h>\n"), "");
+  EXPECT_EQ(Check("capi/a.cc", "#include <xla/ffi/api/ffi.h>\n"),
+            "1: XLA's interface (xla/ffi/api/ffi.h)");
+  EXPECT_EQ(Check("src/ops/a.h", "XLA_FFI_Error* error;\n"), "1: XLA's interface (XLA_FFI_*)");
+}
+
 TEST(OneHome, VendorNames) {
   EXPECT_EQ(Check("capi/a.cc", "int aclnnInit();\n"), "");
   EXPECT_EQ(Check("python/kindling/torch.py", "name = 'aclnnX'\n"), "");

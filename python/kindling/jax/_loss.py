@@ -1,0 +1,234 @@
+"""The differentiable loss and the teacher."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from kindling.jax import _arguments as arguments
+from kindling.jax import _calls as calls
+
+_REDUCTIONS = ("sum", "mean", "none")
+
+
+class _Static(NamedTuple):
+    rows: arguments.Rows
+    reduction: str
+
+
+_SECOND = "indexer_kl_loss: expected to be differentiated once, got a second derivative"
+_lse_and_loss = calls.constant(calls.softmax_lse, 1, _SECOND)
+_grads = calls.constant(calls.kl_loss_grad, 4, _SECOND)
+_total = calls.constant(calls.total_loss, 0, _SECOND)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _loss(
+    static: _Static, q: Any, k: Any, w: Any, p: Any, lse: Any, lengths: calls.Lengths
+) -> jax.Array:
+    return _forward(static, q, k, w, p, lse, lengths)[0]
+
+
+def _forward(
+    static: _Static, q: Any, k: Any, w: Any, p: Any, lse: Any, lengths: calls.Lengths
+) -> tuple[jax.Array, tuple[Any, ...]]:
+    own_lse, loss_rows = _lse_and_loss(static.rows, lengths, q, k, w, p)
+    if lse is None:
+        lse = own_lse
+    else:
+        static_grads = (static.rows, False, True, str(q.dtype))
+        loss_rows = jax.lax.cond(
+            # Where a row sees no key own is -inf, and the other is not to be read.
+            jnp.all((own_lse == -jnp.inf) | (own_lse == lse)),
+            lambda: loss_rows,
+            # Somebody else's lse: the loss that belongs to it comes with the gradients only.
+            lambda: _grads(*static_grads, lengths, q, k, w, p, lse, None)[-1],
+        )
+    residuals = (q, k, w, p, lse, lengths)
+    if static.reduction == "none":
+        return loss_rows, residuals
+    is_mean = static.reduction == "mean"
+    divisor = calls.num_rows(static.rows, lengths, q) if is_mean else jnp.int32(1)
+    return _total(loss_rows, divisor), residuals
+
+
+def _backward(static: _Static, residuals: tuple[Any, ...], grad: Any) -> tuple[Any, ...]:
+    q, k, w, p, lse, lengths = residuals
+    if static.reduction == "mean":
+        grad = grad / calls.num_rows(static.rows, lengths, q).astype(jnp.float32)
+    row_scale = jnp.broadcast_to(grad, calls.rows_shape(static.rows, q))
+    static_grads = (static.rows, False, False, str(q.dtype))
+    return *_grads(*static_grads, lengths, q, k, w, p, lse, row_scale), None, None, None
+
+
+_loss.__wrapped__.defvjp(_forward, _backward)
+
+
+def indexer_kl_loss(
+    q: jax.Array,
+    k: jax.Array,
+    w: jax.Array,
+    p: jax.Array,
+    *,
+    cu_seqlens_q: jax.Array | None = None,
+    cu_seqlens_k: jax.Array | None = None,
+    seqused_q: jax.Array | None = None,
+    seqused_k: jax.Array | None = None,
+    cmp_residual_k: jax.Array | None = None,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+    lse: jax.Array | None = None,
+    reduction: str = "sum",
+) -> jax.Array:
+    """KL divergence of an indexer's distribution over keys from a teacher's, for ``jax.grad``.
+
+    The loss of a row is ``sum_j p[j] * (ln p[j] - ln y[j])`` over its visible keys, where
+    ``y = softmax(I)`` and ``I[j] = sum_h w[h] * max(q[h] . k[j], 0)``. It is differentiable once,
+    in reverse mode, in q, k and w. The teacher p, lse and the lengths are constants.
+
+    The forward pass computes log-sum-exp and loss only. The backward pass runs the gradient
+    operator once and multiplies each row's logit gradient by the incoming one before anything is
+    rounded, so that a scaled loss loses nothing.
+
+    Parameters
+    ----------
+    q : array, shape (B, S1, N1, D) or (T1, N1, D), bfloat16, float16 or float32
+        Indexer queries, padded ("BSND") or packed ("TND").
+    k : array, shape (B, S2, 1, D) or (T2, 1, D), dtype of q
+        Indexer keys.
+    w : array, shape (B, S1, N1) or (T1, N1), float32
+        Head weights.
+    p : array, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
+        Teacher, as :func:`attention_teacher` makes it.
+    cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
+        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+    seqused_q, seqused_k : array or None, shape (B,), int32
+        Used lengths; None: all that is allocated is used.
+    cmp_residual_k : array or None, shape (B,), int32
+        Tokens beyond the last whole compressed key; required where ``mask_mode`` is 3 and
+        ``cmp_ratio`` is not 1.
+    layout_q, layout_k : {"BSND", "TND"}
+        Padded or packed; ``layout_q`` is that of q, w, p and lse, ``layout_k`` that of k. Static.
+    mask_mode : {0, 3}
+        0: every key is visible; 3: causal, aligned at the last query and the last key. Static.
+    cmp_ratio : int
+        Tokens per key, 1 to 128. Static.
+    lse : array or None, shape (B, 1, S1) or (1, T1), float32
+        The student's log-sum-exp of these very arguments, where it is there already. It saves
+        nothing: the loss needs the pass that makes it.
+    reduction : {"sum", "mean", "none"}
+        Sum over rows, in ascending order and in double; that divided by the number of used rows
+        (1 if there are none); or every row. Static.
+
+    Returns
+    -------
+    array, shape () or, for ``"none"``, that of lse, float32
+        The loss in nats.
+
+    Raises
+    ------
+    ValueError, TypeError
+        While tracing, for a shape, a dtype or an attribute that the contract does not allow.
+    jax.errors.JaxRuntimeError
+        When the result is waited for, for values of length tensors that it does not allow.
+    NotImplementedError
+        For a second derivative in reverse mode. JAX itself refuses forward mode with a TypeError.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, kindling.jax as kj
+    >>> q, k, w = jnp.ones((1, 4, 2, 8)), jnp.ones((1, 4, 1, 8)), jnp.ones((1, 4, 2))
+    >>> p = kj.attention_teacher(q, k, mask_mode=3)
+    >>> loss, (dq, dk) = jax.value_and_grad(kj.indexer_kl_loss, (0, 1))(q, k, w, p, mask_mode=3)
+    >>> loss.shape, dq.shape, dk.shape
+    ((), (1, 4, 2, 8), (1, 4, 1, 8))
+    """
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
+    rows = arguments.rows(layout_q, layout_k, mask_mode, cmp_ratio)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
+    arrays = {"q": q, "k": k, "w": w, "p": p}
+    if lse is None:
+        arguments.check("softmax_lse", arrays, lengths, rows)
+    else:
+        arrays |= {"lse": lse, "row_scale": None}
+        arguments.check("kl_loss_grad", arrays, lengths, rows, optional=("row_scale",))
+    return _loss(_Static(rows, reduction), q, k, w, p, lse, lengths)
+
+
+_teacher = jax.jit(calls.teacher, static_argnums=(0, 1, 2))
+
+
+def attention_teacher(
+    q: jax.Array,
+    k: jax.Array,
+    lse: jax.Array | None = None,
+    *,
+    softmax_scale: float = 1.0,
+    max_seqlen_k: int = 0,
+    cu_seqlens_q: jax.Array | None = None,
+    cu_seqlens_k: jax.Array | None = None,
+    seqused_q: jax.Array | None = None,
+    seqused_k: jax.Array | None = None,
+    cmp_residual_k: jax.Array | None = None,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+) -> jax.Array:
+    """The teacher p: the main attention's distribution over keys, averaged over its heads.
+
+    ``p[j] = (1 / G) * sum_g exp(softmax_scale * (q[g] . k[j, g * Gk // G]) - lse[g])`` for the
+    visible keys j of a row, and exactly 0 elsewhere. Nothing flows back through it: to derivatives
+    it is a constant.
+
+    Parameters
+    ----------
+    q : array, shape (B, S1, G, Dm) or (T1, G, Dm), bfloat16, float16 or float32
+        Queries of the main attention.
+    k : array, shape (B, S2, Gk, Dm) or (T2, Gk, Dm), dtype of q
+        Its keys; G must be a multiple of Gk.
+    lse : array or None, shape (B, 1, S1, G) or (1, T1, G), float32
+        Log-sum-exp of its scaled scores, as attention kernels return it; None: computed.
+    softmax_scale : float
+        Factor of the scores, such as ``Dm ** -0.5``. Static.
+    max_seqlen_k : int
+        Last dim of p, at least the most keys that a row sees; required unless both layouts are
+        "BSND" (then it is S2), as shapes do not depend on data. Static.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k
+        As in :func:`indexer_kl_loss`.
+    layout_q, layout_k, mask_mode, cmp_ratio
+        As there.
+
+    Returns
+    -------
+    array, shape (B, S1, 1, S2) or (T1, 1, max_seqlen_k), float32
+
+    Raises
+    ------
+    ValueError, TypeError, jax.errors.JaxRuntimeError
+        As :func:`indexer_kl_loss`.
+    """
+    rows = arguments.rows(layout_q, layout_k, mask_mode, cmp_ratio)
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
+    scale = arguments.number("softmax_scale", softmax_scale)
+    width = arguments.integer("max_seqlen_k", max_seqlen_k)
+    if width < 0:
+        raise ValueError(f"max_seqlen_k: expected >= 0, got {width}")
+    arrays = {"q": q, "k": k, "lse": lse}
+    arguments.check("attention_l1_norm", arrays, lengths, rows, scale, optional=("lse",))
+    if (layout_q, layout_k) == ("BSND", "BSND"):
+        width = k.shape[1]
+    elif width == 0:
+        raise ValueError(
+            "max_seqlen_k: expected > 0 where a layout is TND, as the shape of p must not depend "
+            "on data, got 0"
+        )
+    constants = jax.lax.stop_gradient((q, k, lse))
+    return _teacher(rows, scale, width, lengths, *constants)
