@@ -127,10 +127,10 @@ install_package := $(pip) install -q --no-build-isolation --config-settings=buil
 
 # Once jaxlib is there, every build has the handlers of kindling.jax, so that nothing alternates.
 $(stamps)/package: $(stamps)/tools $(package_files)
-	$(if $(wildcard $(stamps)/jax),KINDLING_JAX=1) $(install_package)
+	KINDLING_JAX=$$(test -e $(stamps)/jax && echo 1 || echo 0) $(install_package)
 	@touch $@
 
-$(stamps)/package-jax: $(stamps)/package $(stamps)/jax
+$(stamps)/package-jax: $(stamps)/jax $(stamps)/package
 	KINDLING_JAX=1 $(install_package)
 	@touch $@
 
