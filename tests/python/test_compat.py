@@ -102,6 +102,68 @@ except ValueError as error:
     assert (result.returncode, result.stdout) == (0, expected), result.stderr
 
 
+def test_device_within_a_backward_pass(tmp_path):
+    code = """
+import torch, torch_npu
+from torch.utils.checkpoint import checkpoint
+
+def step(x):
+    return (torch.ones(4, 4, device="npu").tril() @ x).sum()
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.full((), 2.0, device="npu")
+
+for reentrant in (False, True):
+    x = torch.randn(4, 4, device="npu", requires_grad=True)
+    x.register_hook(lambda grad: grad.to("npu:0"))
+    for backward in (torch.Tensor.backward, torch.autograd.backward):
+        backward(checkpoint(step, Twice.apply(x), use_reentrant=reentrant))
+assert torch.autograd.grad(checkpoint(step, Twice.apply(x), use_reentrant=False), x)[0][0, 0] == 8
+print("ok")
+"""
+    result = run_code(code, tmp_path)
+    assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
+
+
+def test_stand_ins_have_specs(tmp_path):
+    code = """
+import importlib.util
+print([importlib.util.find_spec(name).name for name in ("torch_npu", "cann_ops_transformer.ops")])
+"""
+    result = run_code(code, tmp_path)
+    assert result.stdout == "['torch_npu', 'cann_ops_transformer.ops']\n", result.stderr
+
+
+def test_uninstall_where_it_cannot(tmp_path):
+    code = """
+import threading, torch, kindling.compat as compat
+
+errors = []
+def uninstall():
+    try:
+        compat.uninstall()
+    except RuntimeError as error:
+        errors.append(str(error))
+
+thread = threading.Thread(target=uninstall)
+thread.start()
+thread.join()
+with torch.device("cpu"):
+    uninstall()
+assert len(errors) == 2 and errors[0].startswith("uninstall: expected the thread of install")
+assert compat.is_installed() and torch.ones(1, device="npu").device.type == "cpu"
+compat.uninstall()
+print(compat.is_installed())
+"""
+    result = run_code(code, tmp_path)
+    assert (result.returncode, result.stdout) == (0, "False\n"), result.stderr
+
+
 def test_exit_status_and_arguments(tmp_path):
     (tmp_path / "neighbour.py").write_text("X = 5\n")
     code = "import sys, neighbour; print(neighbour.X, __name__, sys.argv[1:]); sys.exit(7)"

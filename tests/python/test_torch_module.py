@@ -175,6 +175,14 @@ def test_module_errors():
         kt.Rope(7)
     with pytest.raises(ValueError, match="rope: expected 4 frequencies, got 1"):
         kt.Rope(8, frequencies=[1.0])
+    with pytest.raises(ValueError, match="rope: expected theta > 0, got 0"):
+        kt.Rope(8, theta=0.0)
+    with pytest.raises(TypeError, match="rope: expected a Rope, an int or None, got float"):
+        kt.LightningIndexer(HIDDEN, HEADS, WIDTH, rope=4.0)
+    with pytest.raises(ValueError, match="q_lora: expected >= 1, got 0"):
+        kt.LightningIndexer(HIDDEN, HEADS, WIDTH, q_lora=0)
+    with pytest.raises(TypeError, match="hidden: expected an int, got float"):
+        kt.LightningIndexer(16.5, HEADS, WIDTH)
     with pytest.raises(ValueError, match="num_heads: expected >= 1, got 0"):
         kt.LightningIndexer(HIDDEN, 0, WIDTH)
 
@@ -234,6 +242,10 @@ def test_scores_errors():
     (q, k, w, *_), lengths = tc.tensors(tc.RAGGED)
     with pytest.raises(ValueError, match="topk: expected >= 1, got 0"):
         kt.index_topk(q, k, w, 0, **lengths)
+    with pytest.raises(TypeError, match="^topk: expected an int, got float"):
+        kt.index_topk(q, k, w, 2.5, **lengths)
+    with pytest.raises(TypeError, match="^w: expected a torch.Tensor, got ndarray"):
+        kt.index_scores(q, k, w.numpy(), **lengths)
     with pytest.raises(ValueError, match="max_seqlen_k: expected >= .* = 9, got 5"):
         kt.index_scores(q, k, w, max_seqlen_k=5, **lengths)
     with pytest.raises(ValueError, match=r"cu_seqlens_k\[2\]: expected the number of tokens"):
@@ -253,6 +265,41 @@ def test_scores_errors():
         kt.index_topk(q, k, w, 1)
     with pytest.raises(ValueError, match='^layout_q: expected "BSND" or "TND", got "BNSD"'):
         kt.index_scores(q, k, w, layout_q="BNSD")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_do_not_depend_on_the_surroundings(dtype):
+    (q, k, w, *_), lengths = tc.tensors(tc.RAGGED)
+    scores, best = kt.index_scores(q, k, w, **lengths), kt.index_topk(q, k, w, 3, **lengths)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(dtype)
+        with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
+            again = kt.index_scores(q, k, w, **lengths)
+            best_again = kt.index_topk(q, k, w, 3, **lengths)
+    finally:
+        torch.set_default_dtype(before)
+    assert again.dtype == torch.float32 and torch.equal(again, scores)
+    assert all(torch.equal(a, b) for a, b in zip(best_again, best, strict=True))
+
+
+def test_head_weights_are_computed_by_their_module():
+    module = kt.LightningIndexer(HIDDEN, HEADS, WIDTH, dtype=torch.bfloat16)
+    calls = []
+    module.weights_proj.register_forward_hook(lambda *_: calls.append(1))
+    hidden = torch.randn(1, 3, HIDDEN)
+    with torch.autocast("cpu", torch.bfloat16):
+        w = module(hidden.bfloat16()).w
+    expected = hidden.bfloat16().float() @ module.weights_proj.weight.float().T
+    torch.testing.assert_close(w, expected * HEADS**-0.5 * WIDTH**-0.5)
+    assert calls == [1]
+
+
+def test_module_without_memory():
+    module = kt.LightningIndexer(HIDDEN, HEADS, WIDTH, rope=8, device="meta")
+    q, k, w = module(torch.empty(2, 3, HIDDEN, device="meta"))
+    assert q.is_meta and q.shape == (2, 3, HEADS, WIDTH)
+    assert k.shape == (2, 3, 1, WIDTH) and w.shape == (2, 3, HEADS) and w.dtype == torch.float32
 
 
 def test_index_of_a_key_that_a_row_does_not_choose():

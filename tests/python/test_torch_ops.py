@@ -480,6 +480,45 @@ def test_compile_says_what_it_needs():
         torch.compile(teacher, fullgraph=True, backend="eager")(attn_q, attn_k)
 
 
+@pytest.mark.parametrize("name", ["q", "k", "w", "p", "lse", "seqused_q", "metadata"])
+def test_tensors_on_other_devices_are_refused(name):
+    """Where one has no memory, the fake kernel answers, and must not do so for the others."""
+    (q, k, w, p, lse), _ = grad_arguments(tc.PADDED)
+    rows = {
+        "seqused_q": torch.ones(q.shape[0], dtype=torch.int32),
+        "metadata": torch.ones(64).int(),
+    }
+    tensors = {"q": q, "k": k, "w": w, "p": p, "lse": lse, **rows}
+    tensors[name] = tensors[name].to("meta")
+    message = f"^{name}: expected a tensor on cpu, got one on meta"
+    if name == "q":
+        message = "^k: expected a tensor on meta, got one on cpu"
+    with pytest.raises(ValueError, match=message):
+        kt.indexer_kl_loss(**tensors)
+    positional = [tensors.pop(each) for each in ("q", "k", "w", "p", "lse")]
+    with pytest.raises(ValueError, match=message):
+        OPS.dense_lightning_indexer_kl_loss_grad(*positional, **tensors)
+
+
+def test_teacher_of_symbolic_width():
+    def teacher(q, k, cu):
+        rows = {"cu_seqlens_q": cu, "cu_seqlens_k": cu, "layout_q": "TND", "layout_k": "TND"}
+        return kt.attention_teacher(q, k, max_seqlen_k=q.shape[0], **rows)
+
+    *_, q, k, cu = packed()
+    traced = make_fx(teacher, tracing_mode="symbolic")(q, k, cu)
+    longer = torch.cat((q, q)), torch.cat((k, k)), cu * 2
+    assert torch.equal(traced(*longer), teacher(*longer))
+
+
+def test_record_of_too_many_rows_is_refused():
+    record = torch.zeros(64, dtype=torch.int32)
+    record[:4] = torch.tensor([2**31 - 1, 2**31 - 1, 2**31 - 1, 2**31 - 2])
+    (q, k, w, *_), lengths = grad_arguments(tc.PADDED)
+    with pytest.raises(ValueError, match="^metadata: expected a record of"):
+        OPS.dense_lightning_indexer_softmax_lse(q, k, w, **{**lengths, "metadata": record})
+
+
 def test_traced_teacher_names_what_it_needs():
     def teacher(q, k, cu):
         rows = {"cu_seqlens_q": cu, "cu_seqlens_k": cu, "layout_q": "TND", "layout_k": "TND"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import os
 import time
 import types
@@ -35,6 +36,8 @@ class StandIn(types.ModuleType):
     def __init__(self, name: str, doc: str) -> None:
         super().__init__(name, doc)
         self.__path__: list[str] = []  # so that importing a submodule asks the finder
+        # Libraries ask importlib.util.find_spec whether the device's package is there.
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -103,7 +106,9 @@ def check_index(device: Any) -> None:
         if head not in ("npu", "cpu") or not str(index).isdigit():
             raise ValueError(f'device: expected "npu" or "npu:0", got "{device}"')
     elif device is not None and not isinstance(device, int):
-        index = getattr(device, "index", None)
+        if not hasattr(device, "type"):
+            raise TypeError(f"device: expected a device, got {type(device).__name__}")
+        index = device.index
     if index is not None and int(index) != 0:
         raise ValueError(f"device: expected npu:0, the only one on the CPU, got index {index}")
 

@@ -12,6 +12,7 @@ from typing import Any
 from kindling.compat._device import NAMES, check_index, make_modules, missing_message
 
 _undo: list[Callable[[], None]] = []
+_modes: list[Any] = []  # the torch function mode in force, if any
 
 
 def is_installed() -> bool:
@@ -48,7 +49,23 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Take everything back, except that the device type keeps its name in this process."""
+    """Take everything back, except that the device type keeps its name in this process.
+
+    Raises
+    ------
+    RuntimeError
+        In another thread than that of :func:`install`, and within a ``with`` block of a torch
+        function mode, such as ``with torch.device(...)``, that was entered after it. Nothing is
+        taken back then.
+    """
+    if _modes:
+        from torch.overrides import _get_current_function_mode
+
+        if _get_current_function_mode() is not _modes[-1]:
+            raise RuntimeError(
+                "uninstall: expected the thread of install, and no torch function mode entered "
+                "since, got another"
+            )
     while _undo:
         _undo.pop()()
 
@@ -96,8 +113,19 @@ def _patch(torch: Any, modules: dict[str, Any]) -> None:
     _set(torch, "load", _with_cpu_map_location(torch.load))
 
     mode = _device_mode(torch)
+    # PyTorch calls what a mode handles with the mode off, a backward pass and its hooks included.
+    if hasattr(torch.autograd, "_engine_run_backward"):
+        run_backward = torch.autograd._engine_run_backward
+
+        @functools.wraps(run_backward)
+        def run_backward_with_mode(*args: Any, **kwargs: Any) -> Any:
+            with _device_mode(torch):
+                return run_backward(*args, **kwargs)
+
+        _set(torch.autograd, "_engine_run_backward", run_backward_with_mode)
     mode.__enter__()
-    _undo.append(lambda: mode.__exit__(None, None, None))
+    _modes.append(mode)
+    _undo.append(lambda: _modes.pop().__exit__(None, None, None))
 
 
 def _set(owner: Any, name: str, value: Any) -> None:

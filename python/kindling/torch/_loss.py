@@ -11,16 +11,18 @@ from kindling.torch import _ops  # noqa: F401  (registers the operators)
 _REDUCTIONS = ("sum", "mean", "none")
 
 
-def _check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
+def check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
     for name, value in (required | optional).items():
         if isinstance(value, Tensor) or (value is None and name in optional):
             continue
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
 
 
-def _check_attributes(**attributes: object) -> None:
+def check_attributes(**attributes: object) -> None:
     for name, value in attributes.items():
         wanted = str if name.startswith("layout") else int
+        if name == "max_seqlen_k" and isinstance(value, torch.SymInt):
+            continue
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise TypeError(
                 f"{name}: expected {'a str' if wanted is str else 'an int'}, "
@@ -113,7 +115,7 @@ def indexer_kl_loss(
     Under CPU autocast q and k are cast to its dtype, w, p and lse to float32. Loss and gradients
     are bitwise the same for any number of threads, so ``torch.use_deterministic_algorithms`` holds.
     """
-    _check_tensors(
+    check_tensors(
         {"q": q, "k": k, "w": w, "p": p},
         {
             "cu_seqlens_q": cu_seqlens_q,
@@ -125,9 +127,9 @@ def indexer_kl_loss(
             "lse": lse,
         },
     )
-    _check_attributes(
-        layout_q=layout_q, layout_k=layout_k, mask_mode=mask_mode, cmp_ratio=cmp_ratio
-    )
+    check_attributes(layout_q=layout_q, layout_k=layout_k, mask_mode=mask_mode, cmp_ratio=cmp_ratio)
+    if not isinstance(grads_in_forward, bool):
+        raise TypeError(f"grads_in_forward: expected a bool, got {type(grads_in_forward).__name__}")
     if reduction not in _REDUCTIONS:
         raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
     rest = (
@@ -203,7 +205,7 @@ def attention_teacher(
     -------
     Tensor, shape (B, S1, 1, S2) or (T1, 1, max_seqlen_k), float32
     """
-    _check_tensors(
+    check_tensors(
         {"q": q, "k": k},
         {
             "lse": lse,
@@ -215,13 +217,17 @@ def attention_teacher(
             "metadata": metadata,
         },
     )
-    _check_attributes(
+    check_attributes(
         layout_q=layout_q,
         layout_k=layout_k,
         mask_mode=mask_mode,
         cmp_ratio=cmp_ratio,
         max_seqlen_k=max_seqlen_k,
     )
+    if not isinstance(softmax_scale, (int, float)) or isinstance(softmax_scale, bool):
+        raise TypeError(
+            f"softmax_scale: expected a real number, got {type(softmax_scale).__name__}"
+        )
     lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
     attributes = (layout_q, layout_k, mask_mode, cmp_ratio)
     q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()
@@ -237,6 +243,6 @@ def _teacher_stride(q: Tensor, k: Tensor, shared: _core.Shared, softmax_scale: f
     """The longest allocated key length; 0 for tensors that are only traced and cannot be read."""
     try:
         views = [_core.View(q, "q"), _core.View(k, "k"), None, None]
-    except TypeError:
+    except (TypeError, ValueError):
         return 0  # the operator says what it needs
     return max(_core.teacher_stride(*views, shared, softmax_scale, 0), 1)

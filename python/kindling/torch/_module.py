@@ -39,6 +39,8 @@ class Rope:
     def __post_init__(self) -> None:
         if self.dim < 2 or self.dim % 2:
             raise ValueError(f"rope: expected an even dim >= 2, got {self.dim}")
+        if not self.theta > 0:
+            raise ValueError(f"rope: expected theta > 0, got {self.theta}")
         if self.frequencies is not None and len(self.frequencies) != self.dim // 2:
             raise ValueError(
                 f"rope: expected {self.dim // 2} frequencies, got {len(self.frequencies)}"
@@ -78,6 +80,17 @@ class IndexerInputs(NamedTuple):
     q: Tensor
     k: Tensor
     w: Tensor
+
+
+class Float32Linear(nn.Linear):
+    """A Linear that computes in float32 whatever its weight's dtype is, under autocast too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Autocast knows no meta device.
+        is_cast = torch.amp.is_autocast_available(x.device.type)
+        with torch.autocast(x.device.type if is_cast else "cpu", enabled=False):
+            bias = None if self.bias is None else self.bias.float()
+            return functional.linear(x.float(), self.weight.float(), bias)
 
 
 class LightningIndexer(nn.Module):
@@ -123,9 +136,16 @@ class LightningIndexer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("hidden", hidden), ("num_heads", num_heads), ("head_dim", head_dim)):
+        widths = {"hidden": hidden, "num_heads": num_heads, "head_dim": head_dim}
+        if q_lora is not None:
+            widths["q_lora"] = q_lora
+        for name, value in widths.items():
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
             if value < 1:
                 raise ValueError(f"{name}: expected >= 1, got {value}")
+        if not (rope is None or isinstance(rope, (int, Rope))):
+            raise TypeError(f"rope: expected a Rope, an int or None, got {type(rope).__name__}")
         self.hidden, self.num_heads, self.head_dim, self.q_lora = (
             hidden,
             num_heads,
@@ -139,7 +159,7 @@ class LightningIndexer(nn.Module):
         self.wq_b = nn.Linear(q_lora or hidden, num_heads * head_dim, bias=False, **where)
         self.wk = nn.Linear(hidden, head_dim, bias=False, **where)
         self.k_norm = nn.LayerNorm(head_dim, eps=1e-6, **where)
-        self.weights_proj = nn.Linear(hidden, num_heads, bias=False, **where)
+        self.weights_proj = Float32Linear(hidden, num_heads, bias=False, **where)
 
     def forward(
         self,
@@ -192,9 +212,7 @@ class LightningIndexer(nn.Module):
                     f"{tuple(hidden.shape[:-1])}, got {tuple(positions.shape)}"
                 )
             q, k = self.rope.turn(q, positions), self.rope.turn(k, positions)
-        with torch.autocast(hidden.device.type, enabled=False):
-            w = functional.linear(hidden.float(), self.weights_proj.weight.float())
-            w = w * (self.num_heads**-0.5 * self.head_dim**-0.5)
+        w = self.weights_proj(hidden) * (self.num_heads**-0.5 * self.head_dim**-0.5)
         return IndexerInputs(q, k, w)
 
     @staticmethod

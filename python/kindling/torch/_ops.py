@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kindling.torch import _autograd as autograd
 from kindling.torch import _kernels as kernels
+from kindling.torch import _shapes as shapes
 
 VENDOR = "cann_ops_transformer"
 
@@ -88,7 +89,7 @@ _OUR_OPERATORS = {
         kernels.fake_kl_loss_grad_loss,
     ),
     "attention_teacher": Operator(
-        f"(Tensor q, Tensor k, Tensor? lse, {_ROWS}, float softmax_scale, int max_seqlen_k)"
+        f"(Tensor q, Tensor k, Tensor? lse, {_ROWS}, float softmax_scale, SymInt max_seqlen_k)"
         " -> Tensor",
         kernels.teacher,
         kernels.fake_teacher,
@@ -111,6 +112,15 @@ _OUR_OPERATORS = {
         kernels.kl_loss_with_grads,
         kernels.fake_kl_loss_with_grads,
     ),
+}
+
+# What messages call tensors that the vendor's schemas call otherwise.
+_OUR_NAMES = {
+    "query_index": "q",
+    "key_index": "k",
+    "weight": "w",
+    "attn_softmax_l1_norm": "p",
+    "softmax_lse": "lse",
 }
 
 # Under autocast: what is multiplied goes to the low precision, what is summed to fp32.
@@ -153,6 +163,16 @@ def _vmap_rule(name: str) -> Callable[..., Any]:
     return rule
 
 
+def _on_one_device(fake: Callable[..., Any], schema: Any) -> Callable[..., Any]:
+    names = [_OUR_NAMES.get(argument.name, argument.name) for argument in schema.arguments]
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        shapes.check_devices({**dict(zip(names, args, strict=False)), **kwargs})
+        return fake(*args, **kwargs)
+
+    return checked
+
+
 def _vendor_limits(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The vendor's own limits, which hold under its name only."""
     is_teacher = name.startswith("sparse_flash_mla")
@@ -177,7 +197,8 @@ def _register(namespace: str, name: str, operator: Operator) -> None:
     if library is None:
         library = _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
     qualified = f"{namespace}::{name}"
-    if not torch._C._dispatch_has_kernel(qualified):
+    is_ours = not torch._C._dispatch_has_kernel(qualified)
+    if is_ours:
         library.define(name + operator.schema)
 
     def is_missing(key: str) -> bool:
@@ -193,17 +214,18 @@ def _register(namespace: str, name: str, operator: Operator) -> None:
         if not takes_tensors and is_missing("BackendSelect"):
             library.impl(name, kernel, "CompositeExplicitAutograd")
         if is_missing("Meta"):
-            torch.library.register_fake(qualified, operator.fake, lib=library)
+            schema = getattr(getattr(torch.ops, namespace), name).default._schema
+            fake = _on_one_device(operator.fake, schema)
+            torch.library.register_fake(qualified, fake, lib=library)
     if takes_tensors:
         overload = getattr(getattr(torch.ops, namespace), name).default
-        for key, rule in (
-            ("AutocastCPU", _autocast_rule(overload)),
-            ("FuncTorchBatched", _vmap_rule(qualified)),
+        rules = {"AutocastCPU": _autocast_rule(overload)}
+        if is_ours:  # these hold for other devices too
+            rules["FuncTorchBatched"] = _vmap_rule(qualified)
+        if name not in autograd.FUNCTIONS:
             # Outputs that no gradient flows back from do not require any: they are new tensors.
-            ("Autograd", torch.library.fallthrough_kernel),
-        ):
-            if key == "Autograd" and (name in autograd.FUNCTIONS or not is_missing("AutogradCPU")):
-                continue
+            rules["Autograd" if is_ours else "AutogradCPU"] = torch.library.fallthrough_kernel
+        for key, rule in rules.items():
             if is_missing(key):
                 library.impl(name, rule, key)
 

@@ -72,7 +72,8 @@ def lse_record_as_kl(record: Tensor | None) -> Tensor | None:
     first, second, more, each = words[:4]
     # Where there are fewer rows than cores, this takes as many cores as rows: the same words.
     num_rows, num_cores = first * more + second * each, max(first + second, 1)
-    if min(words) < 0 or words != _padded(lse_words(num_rows, num_cores)):
+    is_small = max(num_rows, num_cores) < 2**31
+    if min(words) < 0 or not is_small or words != _padded(lse_words(num_rows, num_cores)):
         _refuse("dense_lightning_indexer_softmax_lse_metadata", words)
     return _kl_record(num_rows, num_cores)
 

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from kindling import Plan, make_metadata
 from kindling.torch import _shapes as shapes
+from kindling.torch._loss import check_attributes, check_tensors
 
 # Scores of a tile, [rows][heads][keys] in fp32, take 4 MiB: they stay in a core's share of the
 # cache, and a product of that size is efficient.
 _TILE_SCORES = 1 << 20
+_LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cmp_residual_k")
 
 
 class TopK(NamedTuple):
@@ -81,13 +83,14 @@ def index_scores(
         mask_mode=mask_mode,
         cmp_ratio=cmp_ratio,
     )
+    check_attributes(max_seqlen_k=max_seqlen_k)
     plan, longest = _plan(q, k, w, rows)
     width = max_seqlen_k or (k.shape[1] if layout_k == "BSND" else longest)
     if width < longest:
         raise ValueError(
             f"max_seqlen_k: expected >= the longest used key length = {longest}, got {width}"
         )
-    scores = torch.full((*w.shape[:-1], width), -torch.inf)
+    scores = w.new_full((*w.shape[:-1], width), -torch.inf)
     for tile in _tiles(q, k, w, plan):
         scores.view(-1, width)[tile.rows, : tile.logits.shape[1]] = tile.logits
     return scores
@@ -127,6 +130,7 @@ def index_topk(
     TopK
         ``(values, indices)``.
     """
+    check_attributes(topk=topk)
     if topk < 1:
         raise ValueError(f"topk: expected >= 1, got {topk}")
     rows = dict(
@@ -141,8 +145,8 @@ def index_topk(
         cmp_ratio=cmp_ratio,
     )
     plan, _ = _plan(q, k, w, rows)
-    values = torch.full((*w.shape[:-1], topk), -torch.inf)
-    indices = torch.full(values.shape, -1)
+    values = w.new_full((*w.shape[:-1], topk), -torch.inf)
+    indices = w.new_full(values.shape, -1, dtype=torch.int64)
     for tile in _tiles(q, k, w, plan):
         best = tile.logits.topk(min(topk, tile.logits.shape[1]), dim=-1)
         found = best.values.shape[1]
@@ -157,6 +161,9 @@ def _plan(q: Tensor, k: Tensor, w: Tensor, rows: dict) -> tuple[Plan | None, int
 
     The plan is None where nothing is allocated: no metadata is made of that.
     """
+    lengths = {name: rows[name] for name in _LENGTHS}
+    check_tensors({"q": q, "k": k, "w": w}, lengths)
+    shapes.check_devices({"q": q, "k": k, "w": w, **lengths})
     shapes.check(q, k, rows["layout_q"], rows["layout_k"])
     shapes.check_float32(w=w)
     if w.shape != q.shape[:-1]:
@@ -205,10 +212,13 @@ def _tiles(q: Tensor, k: Tensor, w: Tensor, plan: Plan | None) -> Iterator[_Tile
         if width > 0:
             at = slice(first.storage_row, first.storage_row + count)
             own = keys[first.key_begin : first.key_begin + width].float()
-            scores = torch.matmul(queries[at].float(), own.T).relu_()
-            logits = torch.bmm(weights[at, None], scores)[:, 0]
+            with torch.autocast("cpu", enabled=False):
+                scores = torch.matmul(queries[at].float(), own.T).relu_()
+                logits = torch.bmm(weights[at, None], scores)[:, 0]
             seen = [plan.locate(row + i).num_visible_keys for i in range(count)]
-            logits.masked_fill_(torch.arange(width) >= torch.tensor(seen)[:, None], -torch.inf)
+            keys_seen = torch.tensor(seen, device=q.device)[:, None]
+            unseen = torch.arange(width, device=q.device) >= keys_seen
+            logits.masked_fill_(unseen, -torch.inf)
             yield _Tile(at, logits)
         row += count
 

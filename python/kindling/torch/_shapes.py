@@ -7,6 +7,8 @@ library to say, or for :func:`check`, which is all that a fake kernel can check.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -57,6 +59,22 @@ def grads(q: Tensor, k: Tensor, w: Tensor, wide: bool = False) -> tuple[Tensor, 
 def loss(q: Tensor, layout_q: str, reduction: str) -> Tensor:
     shape = rows_shape(q, layout_q) if reduction == "none" else ()
     return q.new_empty(shape, dtype=torch.float32)
+
+
+def check_devices(tensors: dict[str, Any]) -> None:
+    """The arguments of a call, of which the tensors lie on one device.
+
+    Fake kernels are called where any tensor is on the meta device, and must not answer for those
+    that are not. Lengths may be real where everything else has no memory.
+    """
+    device = None
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            continue
+        device = device or tensor.device
+        is_real_length = device.type == "meta" and not tensor.is_floating_point()
+        if tensor.device != device and not is_real_length:
+            raise ValueError(f"{name}: expected a tensor on {device}, got one on {tensor.device}")
 
 
 def check(q: Tensor, k: Tensor, layout_q: str, layout_k: str) -> None:
