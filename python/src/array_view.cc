@@ -186,7 +186,7 @@ void ArrayView::AcquireBuffer(nb::handle object, Access access) {
   SetExtents(buffer_.ndim, shape, strides);
 }
 
-// The common case at a fifth of the time. False, with nothing done, for all others.
+// The common case at half the time. False, with nothing done, for all others.
 bool ArrayView::AcquirePlainTorch(const TorchApi& torch, nb::handle object, Access access) {
   nb::dlpack::dltensor plain;
   if (!torch.Describe(object, plain) || plain.device.device_type != kDlpackCpu ||

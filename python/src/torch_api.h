@@ -23,7 +23,8 @@ struct TorchApi {
   // Null while nobody has imported torch.
   static const TorchApi* Known();
 
-  // Describes a plain tensor by one call of a C function: 0.2 us in place of 1.1 us by attributes.
+  // Describes a plain tensor by one call of a C function. Measured: a view takes 0.5 us in place of
+  // 1.1 us by attributes.
   // False, without an error, for a tensor that is not plain and where torch lacks the function
   // (before 2.10). Shape and strides are the tensor's own memory.
   bool Describe(nb::handle object, nb::dlpack::dltensor& out) const;
