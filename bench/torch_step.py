@@ -126,18 +126,23 @@ def split(rows: int, q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> Iterator[Blo
         first = last
 
 
+def gradients(block: Callable[..., Tensor], part: Block) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Loss of a block, and its gradients of q, k and w."""
+    leaves = [x.detach().requires_grad_() for x in part[:3]]
+    loss = block(*leaves, *part[3:])
+    return loss.detach(), torch.autograd.grad(loss, leaves)
+
+
 def torch_step(block: Callable[..., Tensor], rows: int) -> Step:
     def step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, ...]:
         dq, dk, dw = torch.empty_like(q), torch.zeros_like(k, dtype=w.dtype), torch.empty_like(w)
         total = torch.zeros((), dtype=w.dtype)
         for part in split(rows, q[0], k[0], w[0], p):
-            leaves = [x.detach().requires_grad_() for x in part[:3]]
-            loss = block(*leaves, *part[3:])
-            grads = torch.autograd.grad(loss, leaves)
+            loss, grads = gradients(block, part)
             last = part.first + part.q.shape[0]
             dq[0, part.first : last], dw[0, part.first : last] = grads[0], grads[2]
             dk[0, :last, 0] += grads[1]
-            total += loss.detach()
+            total += loss
         return total, dq, dk.to(k.dtype), dw
 
     return step
@@ -175,8 +180,7 @@ def fastest_rows(case: Case) -> int:
         for _ in range(4):
             begin = time.perf_counter()
             for part in parts:
-                leaves = [x.detach().requires_grad_() for x in part[:3]]
-                torch.autograd.grad(block_loss(*leaves, *part[3:]), leaves)
+                gradients(block_loss, part)
             elapsed.append(time.perf_counter() - begin)
         seconds[rows] = min(elapsed) / sum(part.q.shape[0] * part.k.shape[0] for part in parts)
     return min(seconds, key=seconds.__getitem__)
