@@ -26,16 +26,16 @@ inline constexpr int64_t kScoreStride = kKeysPerChunk + 16;
 // other along the depth of the product, the first one in the low half. KernelTable says which.
 using Word = float;
 
-// C = A x B, or C += A x B. Word (i, k) of A is a[i*a_row_stride + k*a_depth_stride], and one of
-// the two strides is 1. B lies in panels of panel_width columns: word (k, n) is
-// b[(n/panel_width)*b_panel_stride + k*panel_width + n%panel_width]. C is fp32; whole vectors of it
-// are written.
+// C = A x B, or C += A x B. Word (i, k) of A is a[i*a_row_stride + k]. B lies in panels of
+// panel_width columns: word (k, n) is
+// b[(n/panel_width)*b_panel_stride + k*b_depth_stride + n%panel_width]. C is fp32; whole vectors of
+// 16 columns of it are written at most.
 struct Product {
   const Word* a = nullptr;
   int64_t a_row_stride = 0;
-  int64_t a_depth_stride = 0;
   const Word* b = nullptr;
   int64_t b_panel_stride = 0;
+  int64_t b_depth_stride = 0;
   float* c = nullptr;
   int64_t c_row_stride = 0;
   int64_t num_rows = 0;
@@ -78,7 +78,7 @@ struct BackwardRow {
   int64_t padded_count = 0;            // dS is written up to here, at least
   float* dw = nullptr;                 // in, out: [num_heads]
   Word* ds_by_head = nullptr;          // out: A of dq; words of keys, ds_by_head_stride apart
-  Word* ds_by_key = nullptr;           // out: A of dk; words of heads, kScoreStride apart
+  Word* ds_by_key = nullptr;           // out: B of dk; words of heads, kScoreStride apart
 };
 
 // Buffers named `..[count]` must have room for count rounded up to 16 floats: whole vectors are
@@ -101,6 +101,14 @@ struct KernelTable {
   // Missing rows of the last panel become zeros.
   void (*pack_transposed)(const Word* rows, int64_t row_stride, int64_t num_rows, int64_t num_words,
                           Word* panels);
+  // Rows of words become columns of A, values_per_word of them to a word: out[width][words of
+  // num_rows], rows of it `out_stride` apart with room for whole vectors of 16. A missing row of
+  // the last word becomes zeros.
+  void (*pack_columns)(const Word* rows, int64_t row_stride, int64_t num_rows, int64_t width,
+                       Word* out, int64_t out_stride);
+  // out[column][row] = in[row][column]; rows of out have room for whole vectors of 16.
+  void (*transpose)(const float* in, int64_t in_stride, int64_t num_rows, int64_t num_columns,
+                    float* out, int64_t out_stride);
   // Rows of words become rows of B, values_per_word of them at a time: panels of panel_width
   // columns, each [words of num_rows][panel_width], `panel_stride` apart. Missing columns of the
   // last panel and missing rows of the last word become zeros.

@@ -22,6 +22,8 @@ constexpr KernelTable MakeTable(int64_t ds_by_head_stride) {
           .store_row = Rows::StoreRow,
           .load_words = Operands::LoadWords,
           .pack_transposed = Products::PackTransposed,
+          .pack_columns = Products::PackColumns,
+          .transpose = Products::Transpose,
           .pack_panels = Products::PackPanels,
           .multiply = Products::Multiply,
           .weigh_scores = Rows::WeighScores,

@@ -27,16 +27,39 @@ struct ProductKernels {
                              int64_t num_words, Word* panels) {
     for (int64_t row = 0; row < num_rows; row += kPanel) {
       for (int64_t part = 0; part < kPanel; part += kLanes) {
-        const int64_t some = num_rows - row - part < kLanes ? num_rows - row - part : kLanes;
-        TransposeRows(rows + (row + part) * row_stride, row_stride, some, num_words,
-                      panels + row * num_words + part);
+        TransposeRows(rows + (row + part) * row_stride, row_stride, num_rows - row - part,
+                      num_words, panels + row * num_words + part, kPanel);
       }
     }
   }
 
-  // kLanes columns of a panel from `num_rows` rows, zeros where there are fewer.
+  static void Transpose(const float* in, int64_t in_stride, int64_t num_rows, int64_t num_columns,
+                        float* out, int64_t out_stride) {
+    for (int64_t row = 0; row < num_rows; row += kLanes) {
+      TransposeRows(in + row * in_stride, in_stride, num_rows - row, num_columns, out + row,
+                    out_stride);
+    }
+  }
+
+  static void PackColumns(const Word* rows, int64_t row_stride, int64_t num_rows, int64_t width,
+                          Word* out, int64_t out_stride) {
+    constexpr int64_t kRows = kLanes * Operands::kValuesPerWord;
+    Word joined[kLanes * kPanel];
+    for (int64_t row = 0; row < num_rows; row += kRows) {
+      const int64_t end = num_rows - row < kRows ? num_rows - row : kRows;
+      for (int64_t column = 0; column < width; column += kPanel) {
+        const int64_t some = width - column < kPanel ? width - column : kPanel;
+        PackPanel(rows + row * row_stride, row_stride, end, column, some, joined);
+        TransposeRows(joined, kPanel,
+                      (end + Operands::kValuesPerWord - 1) / Operands::kValuesPerWord, some,
+                      out + column * out_stride + row / Operands::kValuesPerWord, out_stride);
+      }
+    }
+  }
+
+  // Columns of words `out_stride` apart from up to kLanes rows, zeros where there are fewer.
   static inline void TransposeRows(const Word* rows, int64_t row_stride, int64_t num_rows,
-                                   int64_t num_words, Word* out) {
+                                   int64_t num_words, Word* out, int64_t out_stride) {
     int64_t i = 0;
     for (; i + kLanes <= num_words; i += kLanes) {
       Float block[kLanes];
@@ -45,12 +68,12 @@ struct ProductKernels {
       }
       Vec::Transpose(block);
       for (int64_t word = 0; word < kLanes; ++word) {
-        Vec::Store(out + (i + word) * kPanel, block[word]);
+        Vec::Store(out + (i + word) * out_stride, block[word]);
       }
     }
     for (; i < num_words; ++i) {
       for (int64_t row = 0; row < kLanes; ++row) {
-        out[i * kPanel + row] = row < num_rows ? rows[row * row_stride + i] : 0.0f;
+        out[i * out_stride + row] = row < num_rows ? rows[row * row_stride + i] : 0.0f;
       }
     }
   }
@@ -58,13 +81,18 @@ struct ProductKernels {
   static void PackPanels(const Word* rows, int64_t row_stride, int64_t num_rows, int64_t width,
                          Word* panels, int64_t panel_stride) {
     for (int64_t column = 0; column < width; column += kPanel) {
-      Word* to = panels + column / kPanel * panel_stride;
       const int64_t some = width - column < kPanel ? width - column : kPanel;
-      for (int64_t row = 0; row < num_rows; row += Operands::kValuesPerWord) {
-        Operands::JoinRows(rows + row * row_stride, row_stride, num_rows - row, column, some,
-                           kPanel, to);
-        to += kPanel;
-      }
+      PackPanel(rows, row_stride, num_rows, column, some, panels + column / kPanel * panel_stride);
+    }
+  }
+
+  // One panel: columns [column, column + count), then zeros.
+  static inline void PackPanel(const Word* rows, int64_t row_stride, int64_t num_rows,
+                               int64_t column, int64_t count, Word* to) {
+    for (int64_t row = 0; row < num_rows; row += Operands::kValuesPerWord) {
+      Operands::JoinRows(rows + row * row_stride, row_stride, num_rows - row, column, count, kPanel,
+                         to);
+      to += kPanel;
     }
   }
 
@@ -83,24 +111,25 @@ struct ProductKernels {
   }
 
   // kRows rows x kColumns vectors. Each sum runs over k ascending in a register of its own.
-  template <int kRows, int kColumns, bool kRowsContiguous>
-  static inline void Tile(const Word* a, int64_t a_stride, const Word* b, int64_t depth, float* c,
-                          int64_t c_row_stride, bool accumulate) {
+  template <int kRows, int kColumns>
+  static inline void Tile(const Product& product, const Word* a, const Word* b, float* c) {
     Float sum[kRows][kColumns];
     KINDLING_UNROLL
     for (int row = 0; row < kRows; ++row) {
       KINDLING_UNROLL
       for (int column = 0; column < kColumns; ++column) sum[row][column] = Vec::Set(0.0f);
     }
-    for (int64_t k = 0; k < depth; ++k) {
+    const int64_t a_stride = product.a_row_stride;
+    const int64_t b_stride = product.b_depth_stride;
+    for (int64_t k = 0; k < product.depth; ++k) {
       Float bs[kColumns];
       KINDLING_UNROLL
       for (int column = 0; column < kColumns; ++column) {
-        bs[column] = Vec::Load(b + k * kPanel + column * kLanes);
+        bs[column] = Vec::Load(b + k * b_stride + column * kLanes);
       }
       KINDLING_UNROLL
       for (int row = 0; row < kRows; ++row) {
-        const Float x = Vec::Set(kRowsContiguous ? a[k * a_stride + row] : a[row * a_stride + k]);
+        const Float x = Vec::Set(a[row * a_stride + k]);
         KINDLING_UNROLL
         for (int column = 0; column < kColumns; ++column) {
           sum[row][column] = Operands::MulAdd(x, bs[column], sum[row][column]);
@@ -111,53 +140,39 @@ struct ProductKernels {
     for (int row = 0; row < kRows; ++row) {
       KINDLING_UNROLL
       for (int column = 0; column < kColumns; ++column) {
-        float* out = c + row * c_row_stride + column * kLanes;
-        if (accumulate) sum[row][column] = Vec::Add(Vec::Load(out), sum[row][column]);
+        float* out = c + row * product.c_row_stride + column * kLanes;
+        if (product.accumulate) sum[row][column] = Vec::Add(Vec::Load(out), sum[row][column]);
         Vec::Store(out, sum[row][column]);
       }
     }
   }
 
   // All rows x kColumns vectors of one panel.
-  template <int kColumns, bool kRowsContiguous>
+  template <int kColumns>
   static inline void MultiplyPanel(const Product& product, const Word* b, float* c) {
     constexpr int kRows = Vec::kTileRows;
-    const int64_t a_stride = kRowsContiguous ? product.a_depth_stride : product.a_row_stride;
-    const int64_t row_step = kRowsContiguous ? 1 : a_stride;
     const Word* a = product.a;
-    const auto tile = [&]<int kCount>() {
-      Tile<kCount, kColumns, kRowsContiguous>(a, a_stride, b, product.depth, c,
-                                              product.c_row_stride, product.accumulate);
-    };
+    const auto tile = [&]<int kCount>() { Tile<kCount, kColumns>(product, a, b, c); };
     int64_t row = 0;
     for (; row + kRows <= product.num_rows; row += kRows) {
       tile.template operator()<kRows>();
-      a += kRows * row_step;
+      a += kRows * product.a_row_stride;
       c += kRows * product.c_row_stride;
     }
     WithCount<kRows - 1>(product.num_rows - row, tile);
   }
 
-  template <bool kRowsContiguous>
-  static inline void MultiplyPanels(const Product& product) {
+  static void Multiply(const Product& product) {
     const Word* b = product.b;
     int64_t column = 0;
     for (; column + kPanel <= product.num_columns; column += kPanel) {
-      MultiplyPanel<kVectors, kRowsContiguous>(product, b, product.c + column);
+      MultiplyPanel<kVectors>(product, b, product.c + column);
       b += product.b_panel_stride;
     }
     const int64_t vectors_left = (product.num_columns - column + kLanes - 1) / kLanes;
     WithCount<kVectors>(vectors_left, [&]<int kColumns>() {
-      MultiplyPanel<kColumns, kRowsContiguous>(product, b, product.c + column);
+      MultiplyPanel<kColumns>(product, b, product.c + column);
     });
-  }
-
-  static void Multiply(const Product& product) {
-    if (product.a_row_stride == 1) {
-      MultiplyPanels<true>(product);
-    } else {
-      MultiplyPanels<false>(product);
-    }
   }
 };
 

@@ -26,6 +26,8 @@ class GradJob {
         width_(call_.head_dim),
         row_floats_(SaturatingRoundUp(width_, kVectorFloats)),
         padded_heads_(launch.padded_heads),
+        query_column_words_(RoundUp(
+            launch.rows_per_block * padded_heads_ / kernels_.values_per_word, kVectorFloats)),
         chunks_to_pack_(launch.tiling.num_chunks()),
         sequences_(call_.problem.num_batches()),
         units_to_sum_(launch.schedule.num_units()),
@@ -49,7 +51,7 @@ class GradJob {
     }
     worker.barrier->ArriveAndWait();
     for (int64_t i = chunks_to_store_.Next(); i >= 0; i = chunks_to_store_.Next()) {
-      StoreKeyGradients(launch_.tiling.Chunk(i));
+      StoreKeyGradients(launch_.tiling.Chunk(i), scratch.dq_sums);
     }
   }
 
@@ -58,7 +60,7 @@ class GradJob {
   struct Scratch {
     Scratch(const Launch& launch, std::byte* mine)
         : queries(ArrayAt<Word>(mine, launch.layout.queries)),
-          query_panels(ArrayAt<Word>(mine, launch.layout.query_panels)),
+          query_columns(ArrayAt<Word>(mine, launch.layout.query_columns)),
           key_panels(ArrayAt<Word>(mine, launch.layout.key_panels)),
           scores(ArrayAt<float>(mine, launch.layout.scores)),
           ds_by_head(scores),
@@ -72,7 +74,7 @@ class GradJob {
       ds_by_key = ArrayAt<Word>(mine, launch.layout.ds_by_key);
     }
     Word* queries;
-    Word* query_panels;
+    Word* query_columns;
     Word* key_panels;
     float* scores;
     Word* ds_by_head;
@@ -112,6 +114,7 @@ class GradJob {
     bool visible_pairs_only = false;  // a masked zero could meet an infinity or a NaN
   };
 
+  // dk sums of a chunk, [values][padded keys]: keys lie side by side, as they do in scores.
   float* KeyGradients(const KeyChunk& chunk) const {
     return ArrayAt<float>(workspace_.data(), launch_.layout.dk_sums) +
            chunk.padded_key_begin * row_floats_;
@@ -176,7 +179,10 @@ class GradJob {
                         std::min(kKeysPerChunk, span_end - begin),
                         begin == span_begin,
                         false};
-        const bool masked = KeysInChunk(rows[0], begin) < meeting.num_keys;
+        // dk is formed for whole vectors of keys.
+        const int64_t touched_keys = std::min(RoundUp(meeting.num_keys, kVectorFloats),
+                                              meeting.chunk.key_end - meeting.chunk.key_begin);
+        const bool masked = KeysInChunk(rows[0], begin) < touched_keys;
         meeting.visible_pairs_only = masked && !(finite && *ChunkFinite(index));
         MultiplyScores(launch_, scratch.queries, num_pairs,
                        workspace_.TransposedKeys(meeting.chunk), meeting.num_keys, scratch.scores);
@@ -204,11 +210,8 @@ class GradJob {
   }
 
   void PackQueries(int64_t num_rows, const Scratch& scratch) const {
-    kernels_.pack_panels(scratch.queries, launch_.row_words, num_rows * padded_heads_, width_,
-                         scratch.query_panels, QueryPanelStride(num_rows));
-  }
-  int64_t QueryPanelStride(int64_t num_rows) const {
-    return num_rows * padded_heads_ / kernels_.values_per_word * kernels_.panel_width;
+    kernels_.pack_columns(scratch.queries, launch_.row_words, num_rows * padded_heads_, width_,
+                          scratch.query_columns, query_column_words_);
   }
 
   // Visible keys of a row in the chunk that begins at `chunk_begin`.
@@ -317,9 +320,9 @@ class GradJob {
     Product product;
     product.a = scratch.ds_by_head;
     product.a_row_stride = kernels_.ds_by_head_stride;
-    product.a_depth_stride = 1;
     product.b = scratch.key_panels;
     product.b_panel_stride = KeyPanelStride();
+    product.b_depth_stride = kernels_.panel_width;
     product.c = scratch.dq_sums;
     product.c_row_stride = row_floats_;
     product.num_rows = num_rows * padded_heads_;
@@ -371,42 +374,66 @@ class GradJob {
     }
   }
 
-  // dk += dS^T x Q over the rows of the block, when it is this block's turn.
+  // dk += dS^T x Q over the rows of the block, when it is this block's turn: as Q^T x dS, whose
+  // operands are packed as the other products have them.
   void AddKeyGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
     const int64_t num_rows = meeting.block.row_end - meeting.block.row_begin;
-    const int64_t row_depth = padded_heads_ / kernels_.values_per_word;
     Product product;
-    product.a = scratch.ds_by_key;
-    product.a_row_stride = 1;
-    product.a_depth_stride = kScoreStride;
-    product.b = scratch.query_panels;
-    product.b_panel_stride = QueryPanelStride(num_rows);
+    product.a = scratch.query_columns;
+    product.a_row_stride = query_column_words_;
+    product.b = scratch.ds_by_key;
+    product.b_panel_stride = kernels_.panel_width;
+    product.b_depth_stride = kScoreStride;
     product.c = KeyGradients(meeting.chunk);
-    product.c_row_stride = row_floats_;
-    product.num_rows = meeting.num_keys;
-    product.num_columns = width_;
-    product.depth = num_rows * row_depth;
+    product.c_row_stride = meeting.chunk.padded_keys;
+    product.num_rows = width_;
+    product.num_columns = meeting.num_keys;
+    product.depth = num_rows * padded_heads_ / kernels_.values_per_word;
     product.accumulate = true;
     Counter* ticket = Ticket(meeting.chunk_index);
     WaitUntilReached(*ticket, static_cast<uint32_t>(meeting.block.ticket));
-    if (!meeting.visible_pairs_only) {
-      kernels_.multiply(product);
+    if (meeting.visible_pairs_only) {
+      AddVisibleKeyGradients(meeting, rows, scratch, product);
     } else {
-      // Keys [previous, count) are seen by this row and the later ones.
-      int64_t previous = 0;
-      for (int64_t row = 0; row < num_rows; ++row) {
-        const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
-        product.num_rows = count - previous;
-        product.depth = (num_rows - row) * row_depth;
-        if (product.num_rows > 0) kernels_.multiply(product);
-        product.a += row_depth * kScoreStride + product.num_rows;
-        product.b += row_depth * kernels_.panel_width;
-        product.c += product.num_rows * row_floats_;
-        previous = count;
-      }
+      kernels_.multiply(product);
     }
     ticket->store(static_cast<uint32_t>(meeting.block.ticket) + 1, std::memory_order_release);
     ticket->notify_all();
+  }
+
+  // The same, with queries of rows that do not see a key replaced by zeros. `whole` is the product
+  // over all keys.
+  void AddVisibleKeyGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch,
+                              const Product& whole) {
+    const int64_t step = std::min(kVectorFloats, kernels_.panel_width);
+    const int64_t row_depth = padded_heads_ / kernels_.values_per_word;
+    Product part = whole;
+    part.c = scratch.key_rows;
+    part.c_row_stride = step;
+    part.num_columns = step;
+    part.accumulate = false;
+    int64_t key = 0;
+    for (int64_t row = 0; row < whole.depth / row_depth; ++row) {
+      // Keys from `key` on that this row sees are seen by it and the later ones.
+      const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
+      while (key < count) {
+        const int64_t first = key / step * step;
+        part.b = whole.b + first;
+        kernels_.multiply(part);
+        const int64_t end = std::min(first + step, count);
+        for (int64_t value = 0; value < width_; ++value) {
+          for (int64_t i = key; i < end; ++i) {
+            whole.c[value * whole.c_row_stride + i] += part.c[value * step + i - first];
+          }
+        }
+        key = end;
+      }
+      for (int64_t value = 0; value < width_; ++value) {
+        std::fill_n(scratch.query_columns + value * query_column_words_ + row * row_depth,
+                    row_depth, 0.0f);
+      }
+    }
+    PackQueries(whole.depth / row_depth, scratch);
   }
 
   void StoreRow(const RowBlock& block, int64_t row, const Totals& totals, int64_t num_keys) {
@@ -428,11 +455,18 @@ class GradJob {
              static_cast<float>(totals.loss[row]));
   }
 
-  void StoreKeyGradients(const KeyChunk& chunk) {
-    const float* sums = KeyGradients(chunk);
-    for (int64_t key = chunk.key_begin; key < chunk.key_end; ++key, sums += row_floats_) {
-      const int64_t offset = call_.dk.RowOffset(chunk.batch, chunk.sequence.key_begin, key);
-      kernels_.store_row(sums, width_, call_.dk.dtype, call_.dk.OutAt(offset));
+  // `rows` has room for kVectorFloats rows.
+  void StoreKeyGradients(const KeyChunk& chunk, float* rows) {
+    const int64_t num_keys = chunk.key_end - chunk.key_begin;
+    for (int64_t key = 0; key < num_keys; key += kVectorFloats) {
+      const int64_t count = std::min(kVectorFloats, num_keys - key);
+      kernels_.transpose(KeyGradients(chunk) + key, chunk.padded_keys, width_, count, rows,
+                         row_floats_);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t offset =
+            call_.dk.RowOffset(chunk.batch, chunk.sequence.key_begin, chunk.key_begin + key + i);
+        kernels_.store_row(rows + i * row_floats_, width_, call_.dk.dtype, call_.dk.OutAt(offset));
+      }
     }
   }
 
@@ -443,6 +477,7 @@ class GradJob {
   const int64_t width_;
   const int64_t row_floats_;
   const int64_t padded_heads_;
+  const int64_t query_column_words_;
   Dealer chunks_to_pack_, sequences_, units_to_sum_, units_, chunks_to_store_;
 };
 

@@ -236,9 +236,9 @@ void MultiplyScores(const Launch& launch, const Word* queries, int64_t num_pairs
   Product product;
   product.a = queries;
   product.a_row_stride = launch.row_words;
-  product.a_depth_stride = 1;
   product.b = transposed_keys;
   product.b_panel_stride = launch.depth_words * launch.kernels.panel_width;
+  product.b_depth_stride = launch.kernels.panel_width;
   product.c = scores;
   product.c_row_stride = kScoreStride;
   product.num_rows = num_pairs;

@@ -92,7 +92,8 @@ WorkspaceLayout LayOutKLLossGrad(const WorkspaceDims& dims) {
   layout.row_totals = totals.Reserve({dims.rows_per_block, kRowTotalBytes});
   Ledger worker;
   layout.queries = worker.Reserve({pairs, widths.words, kElementBytes});
-  layout.query_panels = worker.Reserve({widths.panels, words_of(pairs), kElementBytes});
+  layout.query_columns = worker.Reserve(
+      {dims.head_dim, SaturatingRoundUp(words_of(pairs), Widths::kVector), kElementBytes});
   layout.key_panels = worker.Reserve({widths.panels, words_of(dims.keys_per_chunk), kElementBytes});
   layout.scores = worker.Reserve({pairs, dims.score_stride, kElementBytes});
   if (dims.values_per_word == 2) {

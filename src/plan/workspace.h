@@ -33,7 +33,7 @@ struct WorkspaceDims {
 // head_dim rounded up to panel_width.
 struct WorkspaceLayout {
   int64_t transposed_keys = 0;  // [key heads][panels of keys][words of head_dim][panel_width]
-  int64_t dk_sums = 0;          // [padded keys][values]
+  int64_t dk_sums = 0;          // by chunk: [values][padded keys]
   int64_t chunk_tickets = 0;    // [chunks], one cache line each
   int64_t chunk_finite = 0;     // [chunks], one byte each
   int64_t block_turns = 0;      // [split blocks], one cache line each
@@ -47,16 +47,16 @@ struct WorkspaceLayout {
 
   int64_t worker_begin = 0;
   int64_t worker_bytes = 0;
-  int64_t queries = 0;       // [pairs][words]
-  int64_t query_panels = 0;  // [panels][words of pairs]
-  int64_t key_panels = 0;    // [panels][words of keys_per_chunk]
-  int64_t scores = 0;        // [pairs][score_stride]
-  int64_t ds_by_head = 0;    // bf16 only: [pairs][score_stride / 2]
-  int64_t ds_by_key = 0;     // bf16 only: [pairs / 2][score_stride]
-  int64_t dq_sums = 0;       // [pairs][values]
-  int64_t pair_values = 0;   // [2][pairs]: w and dw; or the teacher's lse, or its max and sum
-  int64_t row_sums = 0;      // [rows][keys_per_chunk]: the teacher's sums over heads
-  int64_t key_rows = 0;      // [panel_width][words]: keys of a panel while packed
+  int64_t queries = 0;        // [pairs][words]
+  int64_t query_columns = 0;  // [head_dim][words of pairs, rounded up to 16]
+  int64_t key_panels = 0;     // [panels][words of keys_per_chunk]
+  int64_t scores = 0;         // [pairs][score_stride]
+  int64_t ds_by_head = 0;     // bf16 only: [pairs][score_stride / 2]
+  int64_t ds_by_key = 0;      // bf16 only: [pairs / 2][score_stride]
+  int64_t dq_sums = 0;        // [pairs][values]
+  int64_t pair_values = 0;    // [2][pairs]: w and dw; or the teacher's lse, or its max and sum
+  int64_t row_sums = 0;       // [rows][keys_per_chunk]: the teacher's sums over heads
+  int64_t key_rows = 0;       // [panel_width][words]: keys of a panel while packed
 
   int64_t bytes = 0;  // saturates at INT64_MAX
 };

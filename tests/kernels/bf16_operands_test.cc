@@ -114,11 +114,12 @@ TEST_F(Bf16Operands, PackPanelsJoinsRows) {
 
 TEST_F(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
   const int64_t panel = kernels_->panel_width;
-  for (const bool by_rows : {true, false}) {
-    for (const int64_t num_rows : {1, 6, 7, 13}) {
-      for (const int64_t depth : {0, 1, 5, 40}) {
+  for (const int64_t gap : {0, 16}) {
+    for (const int64_t num_rows : {1, 6, 7, 13, 16, 31, 33, 70}) {
+      for (const int64_t depth : {0, 1, 5, 16, 40}) {
         std::vector<Word> a(num_rows * depth + 1);
-        std::vector<Word> b(panel * depth + 1);
+        const int64_t b_stride = panel + gap;
+        std::vector<Word> b(b_stride * depth + 1);
         for (std::vector<Word>* words : {&a, &b}) {
           for (Word& word : *words) {
             const std::vector<uint16_t> pair = Halves(2);
@@ -128,9 +129,9 @@ TEST_F(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
         std::vector<float> c(num_rows * panel, 2.0f);
         Product product;
         product.a = a.data();
-        product.a_row_stride = by_rows ? 1 : depth;
-        product.a_depth_stride = by_rows ? num_rows : 1;
+        product.a_row_stride = depth;
         product.b = b.data();
+        product.b_depth_stride = b_stride;
         product.c = c.data();
         product.c_row_stride = panel;
         product.num_rows = num_rows;
@@ -143,8 +144,8 @@ TEST_F(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
             double sum = 2.0;
             double magnitude = 2.0;
             for (int64_t k = 0; k < depth; ++k) {
-              const Word x = a[row * product.a_row_stride + k * product.a_depth_stride];
-              const Word y = b[k * panel + column];
+              const Word x = a[row * product.a_row_stride + k];
+              const Word y = b[k * b_stride + column];
               for (const auto half : {Low, High}) {
                 const double term =
                     static_cast<double>(Fp32FromBf16(half(x))) * Fp32FromBf16(half(y));

@@ -81,7 +81,8 @@ Arrays KLLossGradArrays(const WorkspaceDims& dims, const WorkspaceLayout& layout
   arrays.totals = {{"dq_totals", layout.dq_totals, 4 * pairs * widths.values},
                    {"pair_totals", layout.pair_totals, 4 * 2 * pairs},
                    {"row_totals", layout.row_totals, 32 * dims.rows_per_block}};
-  Append({{"query_panels", layout.query_panels, 4 * widths.panels * Widths::WordsOf(dims, pairs)},
+  Append({{"query_columns", layout.query_columns,
+           4 * dims.head_dim * ((Widths::WordsOf(dims, pairs) + 15) / 16 * 16)},
           {"key_panels", layout.key_panels,
            4 * widths.panels * Widths::WordsOf(dims, dims.keys_per_chunk)},
           {"dq_sums", layout.dq_sums, 4 * pairs * widths.values}},
