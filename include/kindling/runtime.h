@@ -34,11 +34,13 @@ enum class Isa : int32_t {
   kAvx2 = 1,        // AVX2, FMA, F16C
   kAvx512 = 2,      // AVX-512F besides
   kAvx512Bf16 = 3,  // AVX-512 BW and BF16 besides: bf16 q and k are multiplied as they are
+  kAmxBf16 = 4,     // AMX-BF16 besides: they are multiplied as tiles. Linux must grant its registers
 };
 
-// "portable", "avx2", "avx512", "avx512_bf16": the names SetIsa takes.
+// "portable", "avx2", "avx512", "avx512_bf16", "amx_bf16": the names SetIsa takes.
 KINDLING_API std::string_view IsaName(Isa isa);
-// The instruction sets that this processor can run, best last.
+// The instruction sets that this processor can run, best last: by the rate at which it multiplies
+// bf16 with each. Fixed by what the processor is, never by a measurement.
 KINDLING_API std::vector<Isa> SupportedIsas();
 // The one that operators use: the best, unless SetIsa chose another.
 KINDLING_API Isa GetIsa();

@@ -1,8 +1,5 @@
-// Which instruction set runs: found once per question, chosen per process.
-#ifdef KINDLING_HAVE_X86
-#include <cpuid.h>
-#endif
-
+// Which instruction set runs: chosen per process.
+#include <algorithm>
 #include <atomic>
 #include <iterator>
 #include <string>
@@ -10,6 +7,7 @@
 #include <vector>
 
 #include "base/message.h"
+#include "kernels/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/tables.h"
 #include "kindling/runtime.h"
@@ -17,68 +15,57 @@
 namespace kindling {
 namespace {
 
-// One instruction set: its tables for bf16 operands and for others.
+// One instruction set: its name, and its tables for bf16 operands and for others; null where the
+// build lacks it.
 struct IsaEntry {
   Isa isa;
-  bool (*is_here)();  // whether this processor has it
+  std::string_view name;
   const KernelTable* bf16;
   const KernelTable* others;
 };
 
 #ifdef KINDLING_HAVE_X86
-
-// Clang 14's __builtin_cpu_supports does not know f16c.
-bool HasF16c() {
-  unsigned int eax = 0;
-  unsigned int ebx = 0;
-  unsigned int ecx = 0;
-  unsigned int edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-}
-
-bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
-}
-#ifdef KINDLING_EMULATED_AVX512
-bool HasAvx512() { return true; }
-bool HasAvx512Bf16() { return true; }
+#define KINDLING_X86_TABLE(table) &(table)
 #else
-bool HasAvx512() { return HasAvx2() && __builtin_cpu_supports("avx512f"); }
-bool HasAvx512Bf16() {
-  return HasAvx512() && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512bf16");
-}
+#define KINDLING_X86_TABLE(table) nullptr
 #endif
 
-#endif  // KINDLING_HAVE_X86
-
-// In the order of Isa, best last.
+// In the order of Isa.
 constexpr IsaEntry kIsas[] = {
-    {Isa::kPortable, [] { return true; }, &kPortableKernels, &kPortableKernels},
-#ifdef KINDLING_HAVE_X86
-    {Isa::kAvx2, HasAvx2, &kAvx2Kernels, &kAvx2Kernels},
-    {Isa::kAvx512, HasAvx512, &kAvx512Kernels, &kAvx512Kernels},
-    {Isa::kAvx512Bf16, HasAvx512Bf16, &kAvx512Bf16Kernels, &kAvx512Kernels},
-#endif
+    {Isa::kPortable, "portable", &kPortableKernels, &kPortableKernels},
+    {Isa::kAvx2, "avx2", KINDLING_X86_TABLE(kAvx2Kernels), KINDLING_X86_TABLE(kAvx2Kernels)},
+    {Isa::kAvx512, "avx512", KINDLING_X86_TABLE(kAvx512Kernels),
+     KINDLING_X86_TABLE(kAvx512Kernels)},
+    {Isa::kAvx512Bf16, "avx512_bf16", KINDLING_X86_TABLE(kAvx512Bf16Kernels),
+     KINDLING_X86_TABLE(kAvx512Kernels)},
+    {Isa::kAmxBf16, "amx_bf16", KINDLING_X86_TABLE(kAmxBf16Kernels),
+     KINDLING_X86_TABLE(kAvx512Kernels)},
 };
+
+#undef KINDLING_X86_TABLE
+
+const IsaEntry* EntryOf(Isa isa) {
+  const auto index = static_cast<size_t>(isa);
+  return index < std::size(kIsas) ? &kIsas[index] : nullptr;
+}
+
+const std::vector<Isa>& IsasOfThisCpu() {
+#ifdef KINDLING_EMULATED_AVX512
+  static const std::vector<Isa> isas = RankIsas({false, ThisCpu().has_avx2, true, true, true});
+#else
+  static const std::vector<Isa> isas = RankIsas(ThisCpu());
+#endif
+  return isas;
+}
 
 // Null where the build or the processor lacks it.
 const IsaEntry* Find(Isa isa) {
-  for (const IsaEntry& entry : kIsas) {
-    if (entry.isa == isa) return entry.is_here() ? &entry : nullptr;
-  }
-  return nullptr;
-}
-
-const IsaEntry* Best() {
-  const IsaEntry* best = kIsas;
-  for (const IsaEntry& entry : kIsas) {
-    if (entry.is_here()) best = &entry;
-  }
-  return best;
+  const std::vector<Isa>& isas = IsasOfThisCpu();
+  return std::find(isas.begin(), isas.end(), isa) == isas.end() ? nullptr : EntryOf(isa);
 }
 
 std::atomic<const IsaEntry*>& Current() {
-  static std::atomic<const IsaEntry*> current = Best();
+  static std::atomic<const IsaEntry*> current = EntryOf(IsasOfThisCpu().back());
   return current;
 }
 
@@ -98,18 +85,11 @@ const KernelTable& CurrentKernels(DType dtype) {
 }
 
 std::string_view IsaName(Isa isa) {
-  constexpr std::string_view kNames[] = {"portable", "avx2", "avx512", "avx512_bf16"};
-  const auto index = static_cast<size_t>(isa);
-  return index < std::size(kNames) ? kNames[index] : "unknown";
+  const IsaEntry* entry = EntryOf(isa);
+  return entry == nullptr ? "unknown" : entry->name;
 }
 
-std::vector<Isa> SupportedIsas() {
-  std::vector<Isa> isas;
-  for (const IsaEntry& entry : kIsas) {
-    if (entry.is_here()) isas.push_back(entry.isa);
-  }
-  return isas;
-}
+std::vector<Isa> SupportedIsas() { return IsasOfThisCpu(); }
 
 Isa GetIsa() { return Current().load(std::memory_order_acquire)->isa; }
 

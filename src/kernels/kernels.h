@@ -41,7 +41,8 @@ struct Product {
   int64_t num_rows = 0;
   int64_t num_columns = 0;
   int64_t depth = 0;        // words
-  bool accumulate = false;  // the new sum is formed from zero and then added to C once
+  // The new sum is formed from zero and then added to C once; tiles of AMX go on from C.
+  bool accumulate = false;
 };
 
 // max and sum of exp(x - max) over some logits; the empty set has max -inf and sum 0.

@@ -6,6 +6,9 @@
 
 namespace kindling {
 
-constinit const KernelTable kAvx512Bf16Kernels = MakeTable<Avx512Bf16Operands>(kScoreStride / 2);
+struct Avx512Bf16Set;
+
+constinit const KernelTable kAvx512Bf16Kernels =
+    MakeTable<Avx512Bf16Operands<Avx512Bf16Set>>(kScoreStride / 2);
 
 }  // namespace kindling

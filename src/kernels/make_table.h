@@ -11,10 +11,9 @@
 namespace kindling {
 
 // All functions of an instruction set on one kind of operands.
-template <class Operands>
+template <class Operands, class Products = ProductKernels<Operands>>
 constexpr KernelTable MakeTable(int64_t ds_by_head_stride) {
   using Rows = RowKernels<typename Operands::Vec>;
-  using Products = ProductKernels<Operands>;
   return {.panel_width = Products::kPanel,
           .values_per_word = Operands::kValuesPerWord,
           .ds_by_head_stride = ds_by_head_stride,

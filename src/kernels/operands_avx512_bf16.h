@@ -11,12 +11,13 @@
 
 namespace kindling {
 
-// Contract: as Fp32Operands. The instructions round to nearest even whatever the floating-point
+// Contract: as Fp32Operands. `ForSet` as in Avx512Vec. The instructions round to nearest even whatever the floating-point
 // environment says, and take subnormal numbers for zero.
+template <class ForSet>
 struct Avx512Bf16Operands {
-  using Vec = Avx512Vec<Avx512Bf16Operands>;
-  using Float = Vec::Float;
-  using Int = Vec::Int;
+  using Vec = Avx512Vec<ForSet>;
+  using Float = typename Vec::Float;
+  using Int = typename Vec::Int;
   using Rows = RowKernels<Vec>;
   static constexpr int64_t kLanes = Vec::kLanes;
   static constexpr int64_t kValuesPerWord = 2;

@@ -12,6 +12,7 @@ extern const KernelTable kPortableKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kAvx512Bf16Kernels;  // bf16 operands
+extern const KernelTable kAmxBf16Kernels;     // bf16 operands
 #endif
 
 }  // namespace kindling

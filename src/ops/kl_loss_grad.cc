@@ -411,20 +411,21 @@ class GradJob {
     part.c = scratch.key_rows;
     part.c_row_stride = step;
     part.num_columns = step;
-    part.accumulate = false;
     int64_t key = 0;
     for (int64_t row = 0; row < whole.depth / row_depth; ++row) {
       // Keys from `key` on that this row sees are seen by it and the later ones.
       const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
       while (key < count) {
         const int64_t first = key / step * step;
-        part.b = whole.b + first;
-        kernels_.multiply(part);
         const int64_t end = std::min(first + step, count);
         for (int64_t value = 0; value < width_; ++value) {
-          for (int64_t i = key; i < end; ++i) {
-            whole.c[value * whole.c_row_stride + i] += part.c[value * step + i - first];
-          }
+          std::copy_n(whole.c + value * whole.c_row_stride + first, step, part.c + value * step);
+        }
+        part.b = whole.b + first;
+        kernels_.multiply(part);
+        for (int64_t value = 0; value < width_; ++value) {
+          std::copy(part.c + value * step + key - first, part.c + value * step + end - first,
+                    whole.c + value * whole.c_row_stride + key);
         }
         key = end;
       }

@@ -27,7 +27,8 @@ bool ReadWord(std::string_view key, std::string_view value, OperatorCase& out) {
     std::istringstream number{std::string(value)};
     return number >> out.num_threads && number.eof() && out.num_threads >= 1;
   }
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
+                        Isa::kAmxBf16}) {
     if (IsaName(isa) == value) out.isa = isa;
   }
   return out.isa.has_value();
