@@ -41,14 +41,16 @@ Status CheckLimits(const CallShape& shape, int64_t head_dim) {
   return Status();
 }
 
+using WorkspaceLimitFunction = int64_t (*)(const CallShape& shape, int64_t num_threads);
+
 // What all three do once their arguments are bound and their descriptors checked.
 template <class Args>
 Status FinishPrepare(const Args& args, const ConstTensor& metadata, int64_t head_dim,
-                     LayOutFunction lay_out, Heads heads, Executor& executor) {
+                     WorkspaceLimitFunction workspace_limit, Executor& executor) {
   KINDLING_RETURN_IF_ERROR(CheckMetadataDescriptor(metadata));
   const CallShape shape = ShapeOf(args, args.q, args.k);
   KINDLING_RETURN_IF_ERROR(CheckLimits(shape, head_dim));
-  executor.workspace_bytes = WorkspaceLimit(shape, executor.num_threads, lay_out, heads);
+  executor.workspace_bytes = workspace_limit(shape, executor.num_threads);
   return Status();
 }
 
@@ -141,8 +143,7 @@ aclnnStatus aclnnDenseLightningIndexerKLLossGradGetWorkspaceSize(
     kindling::Status status = kindling::DescribeKLLossGrad(*args, kindling::Precision::kNative);
     if (status.ok()) {
       status = kindling::acl::FinishPrepare(*args, args->metadata, kindling::acl::kIndexerHeadDim,
-                                            kindling::LayOutKLLossGrad,
-                                            kindling::Heads::kWholeWords, prepared);
+                                            kindling::KLLossGradWorkspaceLimit, prepared);
     }
     prepared.run = [args = std::move(args)](const kindling::RunOptions& options) {
       return kindling::KLLossGrad(*args, options);
@@ -188,9 +189,9 @@ aclnnStatus aclnnDenseLightningIndexerSoftmaxLseV2GetWorkspaceSize(
     kindling::Status status =
         kindling::DescribeSoftmaxLse(call->args, kindling::Precision::kNative);
     if (status.ok()) {
-      status = kindling::acl::FinishPrepare(
-          call->args, call->metadata, kindling::acl::kIndexerHeadDim, kindling::LayOutSoftmaxLse,
-          kindling::Heads::kAsGiven, prepared);
+      status =
+          kindling::acl::FinishPrepare(call->args, call->metadata, kindling::acl::kIndexerHeadDim,
+                                       kindling::SoftmaxLseWorkspaceLimit, prepared);
     }
     prepared.run = [call = std::move(call)](const kindling::RunOptions& options) {
       return kindling::acl::RunLse(*call, options);
@@ -244,9 +245,9 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormGetWorkspaceSize(
         kindling::DescribeAttentionL1Norm(call->args, kindling::Precision::kNative);
     if (status.ok()) status = kindling::acl::CheckMaxSeqLenK(maxSeqLenK, call->args);
     if (status.ok()) {
-      status = kindling::acl::FinishPrepare(
-          call->args, call->metadata, kindling::acl::kTeacherHeadDim,
-          kindling::LayOutAttentionL1Norm, kindling::Heads::kAsGiven, prepared);
+      status =
+          kindling::acl::FinishPrepare(call->args, call->metadata, kindling::acl::kTeacherHeadDim,
+                                       kindling::AttentionL1NormWorkspaceLimit, prepared);
     }
     prepared.run = [call = std::move(call)](const kindling::RunOptions& options) {
       return kindling::acl::RunTeacher(*call, options);

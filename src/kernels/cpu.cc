@@ -21,8 +21,8 @@ struct Rate {
   int flop_per_cycle;  // of a core, at its peak
 };
 
-// Sets are chosen by these rates, which follow from what the processor is: measuring would make bits
-// depend on luck. FMA of two ports, 2 FLOP a lane.
+// Sets are chosen by these rates, which follow from what the processor is: measuring would make
+// bits depend on luck. FMA of two ports, 2 FLOP a lane.
 constexpr Rate kRates[] = {
     {Isa::kPortable, [](const Cpu&) { return true; }, 16},
     {Isa::kAvx2, [](const Cpu& cpu) { return cpu.has_avx2; }, 32},
@@ -79,13 +79,12 @@ Cpu DetectCpu() {
   cpu.has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                  (ReadCpuid(1).ecx & bit_F16C) != 0;
   cpu.has_avx512 = cpu.has_avx2 && __builtin_cpu_supports("avx512f");
-  cpu.has_avx512_bf16 = cpu.has_avx512 && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512bf16");
+  cpu.has_avx512_bf16 =
+      cpu.has_avx512 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512bf16");
   constexpr unsigned int kAmxBf16Bit = 1u << 22;
   constexpr unsigned int kAmxTileBit = 1u << 24;
   const unsigned int amx = ReadCpuid(7).edx & (kAmxBf16Bit | kAmxTileBit);
-  cpu.has_amx_bf16 =
-      cpu.has_avx512_bf16 && amx == (kAmxBf16Bit | kAmxTileBit) && OsGrantsTiles();
+  cpu.has_amx_bf16 = cpu.has_avx512_bf16 && amx == (kAmxBf16Bit | kAmxTileBit) && OsGrantsTiles();
   return cpu;
 }
 

@@ -40,7 +40,7 @@ struct Product {
   int64_t c_row_stride = 0;
   int64_t num_rows = 0;
   int64_t num_columns = 0;
-  int64_t depth = 0;        // words
+  int64_t depth = 0;  // words
   // The new sum is formed from zero and then added to C once; tiles of AMX go on from C.
   bool accumulate = false;
 };
@@ -88,6 +88,7 @@ struct KernelTable {
   int64_t panel_width;
   int64_t values_per_word;    // of the operands of products
   int64_t ds_by_head_stride;  // words; fp32 scores become dS in place, which is both its orders
+  bool packs_keys_once;       // products are so fast that packing keys for every block would show
 
   // Reads `count` elements of bf16, fp16 or fp32, `element_stride` apart. Returns whether all are
   // finite.

@@ -1,5 +1,5 @@
-// Compiled with AMX-BF16 besides what kernels_avx512_bf16.cc is compiled with: the same operands and
-// the same arithmetic between the products, which are those of matrix tiles.
+// Compiled with AMX-BF16 besides what kernels_avx512_bf16.cc is compiled with: the same operands
+// and the same arithmetic between the products, which are those of matrix tiles.
 #include "kernels/make_table.h"
 #include "kernels/operands_avx512_bf16.h"
 #include "kernels/tables.h"

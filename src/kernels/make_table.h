@@ -17,6 +17,7 @@ constexpr KernelTable MakeTable(int64_t ds_by_head_stride) {
   return {.panel_width = Products::kPanel,
           .values_per_word = Operands::kValuesPerWord,
           .ds_by_head_stride = ds_by_head_stride,
+          .packs_keys_once = Products::kPacksKeysOnce,
           .load_row = Rows::LoadRow,
           .store_row = Rows::StoreRow,
           .load_words = Operands::LoadWords,

@@ -11,8 +11,8 @@
 
 namespace kindling {
 
-// Contract: as Fp32Operands. `ForSet` as in Avx512Vec. The instructions round to nearest even whatever the floating-point
-// environment says, and take subnormal numbers for zero.
+// Contract: as Fp32Operands. `ForSet` as in Avx512Vec. The instructions round to nearest even
+// whatever the floating-point environment says, and take subnormal numbers for zero.
 template <class ForSet>
 struct Avx512Bf16Operands {
   using Vec = Avx512Vec<ForSet>;

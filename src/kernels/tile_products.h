@@ -20,6 +20,8 @@ struct ProductKernels {
   static constexpr int64_t kLanes = Vec::kLanes;
   static constexpr int kVectors = Vec::kPanelVectors;
   static constexpr int64_t kPanel = kVectors * kLanes;
+  static constexpr bool kPacksKeysOnce =
+      false;  // a percent of the time for a third of the workspace
 
   // ---- Packing ----
 

@@ -21,31 +21,21 @@ class TeacherJob {
   TeacherJob(const Launch& launch, float softmax_scale, std::byte* workspace)
       : launch_(launch),
         call_(launch.call),
+        attention_(launch.attention),
         kernels_(launch.kernels),
         softmax_scale_(softmax_scale),
         workspace_(launch, workspace),
-        group_(call_.num_heads / call_.num_key_heads),
-        chunks_(launch.tiling.num_chunks()),
-        sequences_(call_.problem.num_batches()),
+        group_(attention_.num_heads / attention_.num_key_heads),
+        pack_phase_(launch),
         lse_units_(launch.schedule.num_units()),
         units_(launch.schedule.num_units()) {}
 
   void Work(const Worker& worker) {
-    std::byte* mine = workspace_.OfWorker(worker);
-    if (worker.index == 0) workspace_.StartTurns();
-    for (int64_t i = chunks_.Next(); i >= 0; i = chunks_.Next()) {
-      const KeyChunk chunk = launch_.tiling.Chunk(i);
-      for (int64_t key_head = 0; key_head < call_.num_key_heads; ++key_head) {
-        PackKeyChunk(launch_, chunk, key_head, ArrayAt<Word>(mine, launch_.layout.key_rows),
-                     workspace_.TransposedKeys(chunk, key_head));
-      }
-    }
-    for (int64_t b = sequences_.Next(); b >= 0; b = sequences_.Next()) {
-      const Sequence sequence = call_.problem.sequence(b);
-      ZeroRows(call_.p_out, b, sequence.storage_row_begin, sequence.num_rows,
-               sequence.num_allocated_rows, call_.row_stride_p);
-    }
-    worker.barrier->ArriveAndWait();
+    pack_phase_.Work(worker, workspace_, attention_, launch_.layout.attention,
+                     [this](int64_t batch, const Sequence& sequence) {
+                       ZeroRows(call_.p_out, batch, sequence.storage_row_begin, sequence.num_rows,
+                                sequence.num_allocated_rows, call_.row_stride_p);
+                     });
     const bool split = launch_.schedule.splits_blocks();
     if (split && !call_.lse) {
       for (int64_t i = lse_units_.Next(); i >= 0; i = lse_units_.Next()) {
@@ -67,24 +57,22 @@ class TeacherJob {
     Part(const TeacherJob& job, const Worker& worker, int64_t index)
         : unit(job.launch_.schedule.At(index)),
           block(job.launch_.tiling.Block(unit.block)),
-          num_rows(block.row_end - block.row_begin),
-          num_pairs(num_rows * job.call_.num_heads),
-          most_keys(job.launch_.tiling.MostVisibleKeys(block)) {
+          num_rows(block.num_rows()),
+          num_pairs(num_rows * job.attention_.num_heads),
+          most_keys(job.launch_.tiling.MostVisibleKeys(block)),
+          scratch(job.workspace_.OfWorker(worker), job.launch_.layout.attention) {
       const WorkspaceLayout& layout = job.launch_.layout;
       std::byte* mine = job.workspace_.OfWorker(worker);
-      queries = ArrayAt<Word>(mine, layout.queries);
-      scores = ArrayAt<float>(mine, layout.scores);
       pair_values = ArrayAt<float>(mine, layout.pair_values);
       row_sums = ArrayAt<float>(mine, layout.row_sums);
       totals = ArrayAt<float>(job.workspace_.TotalsOf(unit, worker), layout.pair_totals);
-      LoadQueries(job.launch_, block, queries);
+      job.attention_.LoadQueries(block, scratch.queries);
     }
 
     Unit unit;
     RowBlock block;
     int64_t num_rows, num_pairs, most_keys;
-    Word* queries;
-    float* scores;
+    OperandScratch scratch;
     float* pair_values;  // [2][pairs]: max and sum of a span; or the given lse
     float* row_sums;
     float* totals;  // [2][pairs]: max and sum; the lse when all spans are in
@@ -96,15 +84,17 @@ class TeacherJob {
   void ForScores(const Part& part, int64_t key_begin, int64_t key_end, Visit visit) {
     const KeyChunk chunk = launch_.tiling.Chunk(launch_.ChunkIndex(part.block, key_begin));
     const int64_t num_keys = std::min(kKeysPerChunk, key_end - key_begin);
-    for (int64_t key_head = 0; key_head < call_.num_key_heads; ++key_head) {
-      MultiplyScores(launch_, part.queries + key_head * part.num_rows * group_ * launch_.row_words,
-                     part.num_rows * group_, workspace_.TransposedKeys(chunk, key_head), num_keys,
-                     part.scores);
+    for (int64_t key_head = 0; key_head < attention_.num_key_heads; ++key_head) {
+      const int64_t group_pairs = part.num_rows * group_;
+      attention_.MultiplyScores(
+          part.scratch.queries + key_head * group_pairs * attention_.row_words, group_pairs,
+          workspace_.TransposedKeys(attention_, launch_.layout.attention, chunk, key_head),
+          num_keys, part.scratch.scores);
       for (int64_t row = 0; row < part.num_rows; ++row) {
         const int64_t count =
             std::min(kKeysPerChunk, launch_.VisibleKeys(part.block, row) - key_begin);
         if (count <= 0) continue;
-        visit(row, key_head * group_, part.scores + row * group_ * kScoreStride, count);
+        visit(row, key_head * group_, part.scratch.scores + row * group_ * kScoreStride, count);
       }
     }
   }
@@ -126,13 +116,13 @@ class TeacherJob {
         ForScores(part, key, end,
                   [&](int64_t row, int64_t first_head, const float* scores, int64_t count) {
                     for (int64_t head = 0; head < group_; ++head) {
-                      const int64_t pair = row * call_.num_heads + first_head + head;
+                      const int64_t pair = row * attention_.num_heads + first_head + head;
                       merge(max[pair], sum[pair],
                             kernels_.max_sum(scores + head * kScoreStride, count, softmax_scale_));
                     }
                   });
       }
-      const SpanTurn turn(launch_, workspace_, part.unit, span);
+      const Turn turn(workspace_.SpansDone(part.unit.block), span);
       if (span == 0) std::memcpy(part.totals, max, 2 * num_pairs * sizeof(float));
       for (int64_t pair = 0; pair < num_pairs; ++pair) {
         float& total_max = part.totals[pair];
@@ -149,7 +139,7 @@ class TeacherJob {
     const RowBlock& block = part.block;
     const float* lse = part.totals;
     if (call_.lse) {
-      LoadPerHead(launch_, block, call_.lse, part.pair_values);
+      attention_.LoadPerHead(block, call_.lse, part.pair_values);
       lse = part.pair_values;
     }
     ForSpans(part.unit, part.most_keys, [&](int64_t, int64_t begin, int64_t end, bool last) {
@@ -159,7 +149,7 @@ class TeacherJob {
                   [&](int64_t row, int64_t first_head, const float* scores, int64_t count) {
                     for (int64_t head = 0; head < group_; ++head) {
                       kernels_.add_exp(scores + head * kScoreStride, count, softmax_scale_,
-                                       lse[row * call_.num_heads + first_head + head],
+                                       lse[row * attention_.num_heads + first_head + head],
                                        part.row_sums + row * kKeysPerChunk);
                     }
                   });
@@ -168,8 +158,9 @@ class TeacherJob {
       if (!last || !call_.p_out) return;
       for (int64_t row = 0; row < part.num_rows; ++row) {
         const int64_t num_keys = launch_.VisibleKeys(block, row);
-        std::memset(call_.p_out.OutAt(Launch::RowOffset(call_.p_out, block, row) + num_keys), 0,
-                    (call_.row_stride_p - num_keys) * sizeof(float));
+        std::memset(
+            call_.p_out.OutAt(RowOffset(call_.p_out, block, block.row_begin + row) + num_keys), 0,
+            (call_.row_stride_p - num_keys) * sizeof(float));
       }
     });
   }
@@ -178,23 +169,28 @@ class TeacherJob {
     const int64_t count = std::min(kKeysPerChunk, launch_.VisibleKeys(part.block, row) - key_begin);
     if (count <= 0) return;
     float* sums = part.row_sums + row * kKeysPerChunk;
-    kernels_.divide(sums, count, static_cast<float>(call_.num_heads), sums);
-    const int64_t offset = Launch::RowOffset(call_.p_out, part.block, row) + key_begin;
+    kernels_.divide(sums, count, static_cast<float>(attention_.num_heads), sums);
+    const int64_t offset =
+        RowOffset(call_.p_out, part.block, part.block.row_begin + row) + key_begin;
     std::memcpy(call_.p_out.OutAt(offset), sums, count * sizeof(float));
   }
 
   const Launch& launch_;
   const OperatorCall& call_;
+  const PackedOperands& attention_;
   const KernelTable& kernels_;
   const float softmax_scale_;
   const Workspace workspace_;
   const int64_t group_;  // query heads per key head
-  Dealer chunks_, sequences_, lse_units_, units_;
+  PackPhase pack_phase_;
+  Dealer lse_units_, units_;
 };
+
+constexpr OperatorLayout kLayout = {LayOutAttentionL1Norm, Heads::kAsGiven};
 
 Result<Launch> Prepare(const AttentionL1NormArgs& args, int64_t num_threads) {
   return PrepareLaunch(CheckAttentionL1Norm(args, Precision::kNative), args.metadata, num_threads,
-                       LayOutAttentionL1Norm, Heads::kAsGiven);
+                       kLayout);
 }
 
 }  // namespace
@@ -211,6 +207,10 @@ Status AttentionL1Norm(const AttentionL1NormArgs& args, const RunOptions& option
 Result<size_t> AttentionL1NormWorkspaceBytes(const AttentionL1NormArgs& args, int64_t num_threads) {
   return GuardMemory(
       [&]() -> Result<size_t> { return WorkspaceBytesOf(Prepare(args, num_threads)); });
+}
+
+int64_t AttentionL1NormWorkspaceLimit(const CallShape& shape, int64_t num_threads) {
+  return WorkspaceLimit(shape, num_threads, kLayout, &WorkspaceDims::attention);
 }
 
 }  // namespace kindling

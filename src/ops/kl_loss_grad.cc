@@ -21,11 +21,12 @@ class GradJob {
   GradJob(const Launch& launch, std::byte* workspace)
       : launch_(launch),
         call_(launch.call),
+        indexer_(launch.indexer),
         kernels_(launch.kernels),
         workspace_(launch, workspace),
-        width_(call_.head_dim),
+        width_(indexer_.head_dim),
         row_floats_(SaturatingRoundUp(width_, kVectorFloats)),
-        padded_heads_(launch.padded_heads),
+        padded_heads_(indexer_.padded_heads),
         query_column_words_(RoundUp(
             launch.rows_per_block * padded_heads_ / kernels_.values_per_word, kVectorFloats)),
         chunks_to_pack_(launch.tiling.num_chunks()),
@@ -57,32 +58,27 @@ class GradJob {
 
  private:
   // A worker's part of the workspace.
-  struct Scratch {
+  struct Scratch : OperandScratch {
     Scratch(const Launch& launch, std::byte* mine)
-        : queries(ArrayAt<Word>(mine, launch.layout.queries)),
+        : OperandScratch(mine, launch.layout.indexer),
           query_columns(ArrayAt<Word>(mine, launch.layout.query_columns)),
-          key_panels(ArrayAt<Word>(mine, launch.layout.key_panels)),
-          scores(ArrayAt<float>(mine, launch.layout.scores)),
+          chunk_panels(ArrayAt<Word>(mine, launch.layout.chunk_panels)),
           ds_by_head(scores),
           ds_by_key(scores),
           dq_sums(ArrayAt<float>(mine, launch.layout.dq_sums)),
           weights(ArrayAt<float>(mine, launch.layout.pair_values)),
-          dw_sums(weights + launch.rows_per_block * launch.padded_heads),
-          key_rows(ArrayAt<Word>(mine, launch.layout.key_rows)) {
+          dw_sums(weights + launch.rows_per_block * launch.indexer.padded_heads) {
       if (launch.kernels.values_per_word == 1) return;
       ds_by_head = ArrayAt<Word>(mine, launch.layout.ds_by_head);
       ds_by_key = ArrayAt<Word>(mine, launch.layout.ds_by_key);
     }
-    Word* queries;
     Word* query_columns;
-    Word* key_panels;
-    float* scores;
+    Word* chunk_panels;
     Word* ds_by_head;
     Word* ds_by_key;
     float* dq_sums;  // of one span, like dw_sums
     float* weights;
     float* dw_sums;
-    Word* key_rows;
   };
 
   // What the spans of a block add to.
@@ -123,6 +119,26 @@ class GradJob {
     return std::launder(ArrayAt<Counter>(
         workspace_.data(), launch_.layout.chunk_tickets + chunk * int64_t{kAlignment}));
   }
+  Word* TransposedKeys(const KeyChunk& chunk) const {
+    return workspace_.TransposedKeys(indexer_, launch_.layout.indexer, chunk);
+  }
+
+  // Keys of a chunk as rows of B.
+  struct Panels {
+    Word* words;
+    int64_t stride;
+  };
+  // Packed once for all blocks. Requires of their use: packs_keys_once().
+  Panels KeptPanels(const KeyChunk& chunk) const {
+    return {ArrayAt<Word>(workspace_.data(), launch_.layout.key_panels) +
+                chunk.padded_key_begin / kernels_.values_per_word * width_,
+            chunk.padded_keys / kernels_.values_per_word * kernels_.panel_width};
+  }
+  // Packed anew by a worker for a block of rows.
+  Panels ChunkPanels(const Scratch& scratch) const {
+    return {scratch.chunk_panels, kKeysPerChunk / kernels_.values_per_word * kernels_.panel_width};
+  }
+
   uint8_t* ChunkFinite(int64_t chunk) const {
     return ArrayAt<uint8_t>(workspace_.data(), launch_.layout.chunk_finite + chunk);
   }
@@ -134,8 +150,12 @@ class GradJob {
 
   void PackChunk(int64_t index, Word* key_rows) {
     const KeyChunk chunk = launch_.tiling.Chunk(index);
-    *ChunkFinite(index) =
-        PackKeyChunk(launch_, chunk, 0, key_rows, workspace_.TransposedKeys(chunk));
+    const Panels panels = KeptPanels(chunk);
+    *ChunkFinite(index) = indexer_.PackKeys(chunk, 0, key_rows, TransposedKeys(chunk),
+                                            [&](int64_t key, int64_t count) {
+                                              if (indexer_.packs_keys_once())
+                                                PackPanels(key_rows, key, count, panels);
+                                            });
     std::memset(KeyGradients(chunk), 0, chunk.padded_keys * row_floats_ * sizeof(float));
     new (workspace_.data() + launch_.layout.chunk_tickets + index * int64_t{kAlignment}) Counter(0);
   }
@@ -147,8 +167,8 @@ class GradJob {
       ZeroRows(view, batch, sequence.storage_row_begin, sequence.num_rows,
                sequence.num_allocated_rows, row_elements);
     };
-    zero_rows(call_.dq, call_.num_heads * width_);
-    zero_rows(call_.dw, call_.num_heads);
+    zero_rows(call_.dq, indexer_.num_heads * width_);
+    zero_rows(call_.dw, indexer_.num_heads);
     zero_rows(call_.softmax_out, call_.row_stride_p);
     FillRows(call_.loss_rows, batch, sequence, sequence.num_rows, sequence.num_allocated_rows,
              0.0f);
@@ -158,10 +178,10 @@ class GradJob {
 
   void DoUnit(const Unit& unit, const Scratch& scratch, const Totals& totals) {
     const RowBlock block = launch_.tiling.Block(unit.block);
-    const int64_t num_rows = block.row_end - block.row_begin;
-    const bool finite = LoadQueries(launch_, block, scratch.queries);
+    const int64_t num_rows = block.num_rows();
+    const bool finite = indexer_.LoadQueries(block, scratch.queries);
     PackQueries(num_rows, scratch);
-    LoadPerHead(launch_, block, call_.w, scratch.weights);
+    indexer_.LoadPerHead(block, call_.w, scratch.weights);
     RowState rows[kPairsPerBlock];
     for (int64_t row = 0; row < num_rows; ++row) rows[row] = StartRow(unit, block, row);
 
@@ -184,13 +204,13 @@ class GradJob {
                                               meeting.chunk.key_end - meeting.chunk.key_begin);
         const bool masked = KeysInChunk(rows[0], begin) < touched_keys;
         meeting.visible_pairs_only = masked && !(finite && *ChunkFinite(index));
-        MultiplyScores(launch_, scratch.queries, num_pairs,
-                       workspace_.TransposedKeys(meeting.chunk), meeting.num_keys, scratch.scores);
+        indexer_.MultiplyScores(scratch.queries, num_pairs, TransposedKeys(meeting.chunk),
+                                meeting.num_keys, scratch.scores);
         for (int64_t row = 0; row < num_rows; ++row) TurnScores(meeting, row, scratch, rows[row]);
         AddQueryGradients(meeting, rows, scratch);
         AddKeyGradients(meeting, rows, scratch);
       }
-      const SpanTurn turn(launch_, workspace_, unit, span);
+      const Turn turn(workspace_.SpansDone(unit.block), span);
       AddSpan(span, num_pairs * row_floats_, scratch.dq_sums, totals.dq);
       AddSpan(span, num_pairs, scratch.dw_sums, totals.dw);
       for (int64_t row = 0; row < num_rows; ++row) {
@@ -210,7 +230,7 @@ class GradJob {
   }
 
   void PackQueries(int64_t num_rows, const Scratch& scratch) const {
-    kernels_.pack_columns(scratch.queries, launch_.row_words, num_rows * padded_heads_, width_,
+    kernels_.pack_columns(scratch.queries, indexer_.row_words, num_rows * padded_heads_, width_,
                           scratch.query_columns, query_column_words_);
   }
 
@@ -252,14 +272,14 @@ class GradJob {
     const Unit unit = launch_.schedule.At(index);
     const RowBlock block = launch_.tiling.Block(unit.block);
     const int64_t begin = unit.span_begin * kKeysPerSpan;
-    for (int64_t row = 0; row < block.row_end - block.row_begin; ++row) {
+    for (int64_t row = 0; row < block.num_rows(); ++row) {
       const int64_t end = std::min(begin + kKeysPerSpan, launch_.VisibleKeys(block, row));
       UnitSums(index)[row] = TeacherSum(block, row, begin, end);
     }
   }
 
   static float ScalarOfRow(const RowView& view, const RowBlock& block, int64_t row) {
-    return *static_cast<const float*>(view.At(Launch::RowOffset(view, block, row)));
+    return *static_cast<const float*>(view.At(RowOffset(view, block, block.row_begin + row)));
   }
 
   // Turns the row's scores into dS and adds to its dw; writes its part of softmax_out.
@@ -292,7 +312,7 @@ class GradJob {
     float softmax[kScoreStride];
     LoadTeacher(launch_, meeting.block, row, key_begin, count, teacher);
     // Without the heads that fill words: 0 times an infinite key would be a NaN.
-    kernels_.weigh_scores(backward.scores, backward.w, call_.num_heads, count, logits);
+    kernels_.weigh_scores(backward.scores, backward.w, indexer_.num_heads, count, logits);
     GradRow grad;
     grad.logits = logits;
     grad.teacher = teacher;
@@ -304,7 +324,8 @@ class GradJob {
     grad.logits_grad = logits_grad;
     kernels_.grad_row(grad);
     if (call_.softmax_out) {
-      const int64_t offset = Launch::RowOffset(call_.softmax_out, meeting.block, row) + key_begin;
+      const int64_t offset =
+          RowOffset(call_.softmax_out, meeting.block, meeting.block.row_begin + row) + key_begin;
       std::memcpy(call_.softmax_out.OutAt(offset), softmax, count * sizeof(float));
     }
     if (call_.loss_rows) {
@@ -314,14 +335,16 @@ class GradJob {
 
   // dq += dS x K over the keys of the chunk.
   void AddQueryGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
-    const int64_t num_rows = meeting.block.row_end - meeting.block.row_begin;
+    const int64_t num_rows = meeting.block.num_rows();
     const int64_t values_per_word = kernels_.values_per_word;
-    PackKeyPanels(meeting, scratch);
+    const bool kept = indexer_.packs_keys_once() && !meeting.visible_pairs_only;
+    const Panels panels = kept ? KeptPanels(meeting.chunk) : ChunkPanels(scratch);
+    if (!kept) PackKeyPanels(meeting, scratch.key_rows, panels);
     Product product;
     product.a = scratch.ds_by_head;
     product.a_row_stride = kernels_.ds_by_head_stride;
-    product.b = scratch.key_panels;
-    product.b_panel_stride = KeyPanelStride();
+    product.b = panels.words;
+    product.b_panel_stride = panels.stride;
     product.b_depth_stride = kernels_.panel_width;
     product.c = scratch.dq_sums;
     product.c_row_stride = row_floats_;
@@ -337,7 +360,7 @@ class GradJob {
     product.num_rows = padded_heads_;
     for (int64_t row = num_rows - 1; row >= 0; --row) {
       const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
-      if (count % values_per_word != 0) CutKeyPanels(count, scratch);
+      if (count % values_per_word != 0) CutKeyPanels(count, panels);
       product.a = scratch.ds_by_head + row * padded_heads_ * kernels_.ds_by_head_stride;
       product.c = scratch.dq_sums + row * padded_heads_ * row_floats_;
       product.depth = CeilDiv(count, values_per_word);
@@ -345,28 +368,28 @@ class GradJob {
     }
   }
 
-  int64_t KeyPanelStride() const {
-    return kKeysPerChunk / kernels_.values_per_word * kernels_.panel_width;
-  }
-
-  // The chunk's keys once more, as rows of B. They are read anew for every block of rows: that
-  // costs a percent of the block's products, and keeping them a third of the workspace.
-  void PackKeyPanels(const Meeting& meeting, const Scratch& scratch) const {
+  // The chunk's keys once more, as rows of B. Where they are read anew for every block of rows,
+  // that costs a percent of the block's products, and keeping them a third of the workspace.
+  void PackKeyPanels(const Meeting& meeting, Word* key_rows, const Panels& panels) const {
     const int64_t step = kernels_.panel_width;
     for (int64_t key = 0; key < meeting.num_keys; key += step) {
       const int64_t count = std::min(step, meeting.num_keys - key);
-      LoadKeys(launch_, meeting.chunk, 0, meeting.chunk.key_begin + key, count, scratch.key_rows);
-      kernels_.pack_panels(
-          scratch.key_rows, launch_.row_words, count, width_,
-          scratch.key_panels + key / kernels_.values_per_word * kernels_.panel_width,
-          KeyPanelStride());
+      indexer_.LoadKeys(meeting.chunk, 0, meeting.chunk.key_begin + key, count, key_rows);
+      PackPanels(key_rows, key, count, panels);
     }
   }
 
+  // Keys [key, key + count) of a chunk, loaded as rows of words.
+  void PackPanels(const Word* key_rows, int64_t key, int64_t count, const Panels& panels) const {
+    kernels_.pack_panels(key_rows, indexer_.row_words, count, width_,
+                         panels.words + key / kernels_.values_per_word * kernels_.panel_width,
+                         panels.stride);
+  }
+
   // Zeroes key `key`, the second of its word.
-  void CutKeyPanels(int64_t key, const Scratch& scratch) const {
+  void CutKeyPanels(int64_t key, const Panels& panels) const {
     for (int64_t column = 0; column < width_; column += kernels_.panel_width) {
-      Word* words = scratch.key_panels + column / kernels_.panel_width * KeyPanelStride() +
+      Word* words = panels.words + column / kernels_.panel_width * panels.stride +
                     key / 2 * kernels_.panel_width;
       for (int64_t i = 0; i < kernels_.panel_width; ++i) {
         words[i] = std::bit_cast<Word>(std::bit_cast<uint32_t>(words[i]) & 0xffffu);
@@ -377,7 +400,7 @@ class GradJob {
   // dk += dS^T x Q over the rows of the block, when it is this block's turn: as Q^T x dS, whose
   // operands are packed as the other products have them.
   void AddKeyGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
-    const int64_t num_rows = meeting.block.row_end - meeting.block.row_begin;
+    const int64_t num_rows = meeting.block.num_rows();
     Product product;
     product.a = scratch.query_columns;
     product.a_row_stride = query_column_words_;
@@ -390,15 +413,12 @@ class GradJob {
     product.num_columns = meeting.num_keys;
     product.depth = num_rows * padded_heads_ / kernels_.values_per_word;
     product.accumulate = true;
-    Counter* ticket = Ticket(meeting.chunk_index);
-    WaitUntilReached(*ticket, static_cast<uint32_t>(meeting.block.ticket));
+    const Turn turn(Ticket(meeting.chunk_index), meeting.block.ticket);
     if (meeting.visible_pairs_only) {
       AddVisibleKeyGradients(meeting, rows, scratch, product);
     } else {
       kernels_.multiply(product);
     }
-    ticket->store(static_cast<uint32_t>(meeting.block.ticket) + 1, std::memory_order_release);
-    ticket->notify_all();
   }
 
   // The same, with queries of rows that do not see a key replaced by zeros. `whole` is the product
@@ -438,20 +458,20 @@ class GradJob {
   }
 
   void StoreRow(const RowBlock& block, int64_t row, const Totals& totals, int64_t num_keys) {
+    const int64_t position = block.row_begin + row;
     const int64_t first_pair = row * padded_heads_;
-    const int64_t dq_offset = Launch::RowOffset(call_.dq, block, row);
-    for (int64_t head = 0; head < call_.num_heads; ++head) {
+    const int64_t dq_offset = RowOffset(call_.dq, block, position);
+    for (int64_t head = 0; head < indexer_.num_heads; ++head) {
       kernels_.store_row(totals.dq + (first_pair + head) * row_floats_, width_, call_.dq.dtype,
                          call_.dq.OutAt(dq_offset + head * width_));
     }
-    std::memcpy(call_.dw.OutAt(Launch::RowOffset(call_.dw, block, row)), totals.dw + first_pair,
-                call_.num_heads * sizeof(float));
+    std::memcpy(call_.dw.OutAt(RowOffset(call_.dw, block, position)), totals.dw + first_pair,
+                indexer_.num_heads * sizeof(float));
     if (call_.softmax_out) {
-      const int64_t offset = Launch::RowOffset(call_.softmax_out, block, row) + num_keys;
+      const int64_t offset = RowOffset(call_.softmax_out, block, position) + num_keys;
       std::memset(call_.softmax_out.OutAt(offset), 0,
                   (call_.row_stride_p - num_keys) * sizeof(float));
     }
-    const int64_t position = block.row_begin + row;
     FillRows(call_.loss_rows, block.batch, block.sequence, position, position + 1,
              static_cast<float>(totals.loss[row]));
   }
@@ -473,6 +493,7 @@ class GradJob {
 
   const Launch& launch_;
   const OperatorCall& call_;
+  const PackedOperands& indexer_;
   const KernelTable& kernels_;
   const Workspace workspace_;
   const int64_t width_;
@@ -482,9 +503,11 @@ class GradJob {
   Dealer chunks_to_pack_, sequences_, units_to_sum_, units_, chunks_to_store_;
 };
 
+constexpr OperatorLayout kLayout = {LayOutKLLossGrad, Heads::kWholeWords};
+
 Result<Launch> Prepare(const KLLossGradArgs& args, int64_t num_threads) {
   return PrepareLaunch(CheckKLLossGrad(args, Precision::kNative), args.metadata, num_threads,
-                       LayOutKLLossGrad, Heads::kWholeWords);
+                       kLayout);
 }
 
 }  // namespace
@@ -500,6 +523,10 @@ Status KLLossGrad(const KLLossGradArgs& args, const RunOptions& options) {
 Result<size_t> KLLossGradWorkspaceBytes(const KLLossGradArgs& args, int64_t num_threads) {
   return GuardMemory(
       [&]() -> Result<size_t> { return WorkspaceBytesOf(Prepare(args, num_threads)); });
+}
+
+int64_t KLLossGradWorkspaceLimit(const CallShape& shape, int64_t num_threads) {
+  return WorkspaceLimit(shape, num_threads, kLayout, &WorkspaceDims::indexer);
 }
 
 double TotalLoss(const float* loss_rows, int64_t num_rows) {

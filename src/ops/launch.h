@@ -13,6 +13,7 @@
 #include "kindling/runtime.h"
 #include "kindling/status.h"
 #include "kindling/tensor.h"
+#include "ops/operands.h"
 #include "ops/worker_pool.h"
 #include "plan/schedule.h"
 #include "plan/tiling.h"
@@ -31,18 +32,10 @@ inline constexpr int64_t kPairsPerBlock = 256;
 // span is some milliseconds of work.
 inline constexpr int64_t kKeysPerSpan = 8 * kKeysPerChunk;
 
-// Rows of floats and of words are padded to a whole vector of any instruction set.
-inline constexpr int64_t kVectorFloats = 16;
-
 // A checked call, cut into tiles for one instruction set, with the layout of its workspace.
 struct Launch {
-  Launch(OperatorCall checked, const KernelTable& kernel_table, int64_t padded_heads,
-         int64_t max_workers);
+  Launch(OperatorCall checked, Isa isa, Heads heads, int64_t max_workers);
 
-  // Elements from the start of `view` to row `row` of `block`, counted from the block's first.
-  static int64_t RowOffset(const RowView& view, const RowBlock& block, int64_t row) {
-    return view.RowOffset(block.batch, block.sequence.storage_row_begin, block.row_begin + row);
-  }
   // Keys that row `row` of `block` sees.
   int64_t VisibleKeys(const RowBlock& block, int64_t row) const {
     return call.problem.NumVisibleKeys(block.sequence, block.row_begin + row);
@@ -51,15 +44,13 @@ struct Launch {
   int64_t ChunkIndex(const RowBlock& block, int64_t key_begin) const {
     return tiling.FirstChunk(block.batch) + key_begin / kKeysPerChunk;
   }
-  // Words of packed keys before a chunk.
-  int64_t PackedWords(const KeyChunk& chunk) const { return chunk.padded_key_begin * depth_words; }
 
   OperatorCall call;
-  const KernelTable& kernels;
-  int64_t padded_heads;  // heads of a row in the operands of products
+  // Those that the operator does without have no heads.
+  PackedOperands indexer;
+  PackedOperands attention;
+  const KernelTable& kernels;  // for what stands between products
   int64_t rows_per_block;
-  int64_t depth_words;  // of a query or a key
-  int64_t row_words;    // room for them
   Tiling tiling;
   Schedule schedule;
   int64_t num_workers;
@@ -68,13 +59,15 @@ struct Launch {
 
 using LayOutFunction = WorkspaceLayout (*)(const WorkspaceDims& dims);
 
-// Whether every row has as many heads in the operands of products as fill whole words, so that sums
-// over (row, head) pairs can be cut between rows. The heads that are added are zeros.
-enum class Heads { kAsGiven, kWholeWords };
+// What sizes of an operator's arrays depend on besides a call's shape.
+struct OperatorLayout {
+  LayOutFunction lay_out;
+  Heads heads;
+};
 
 // Checks the record and num_threads and prepares the launch.
 Result<Launch> PrepareLaunch(Result<OperatorCall> checked, const ConstTensor& metadata,
-                             int64_t num_threads, LayOutFunction lay_out, Heads heads);
+                             int64_t num_threads, const OperatorLayout& op);
 
 // Hands out 0, 1, 2, ... to whoever asks.
 class Dealer {
@@ -90,12 +83,6 @@ class Dealer {
   const int64_t count_;
   std::atomic<int64_t> next_{0};
 };
-
-// The typed address of an array in the workspace.
-template <class T>
-T* ArrayAt(std::byte* base, int64_t offset) {
-  return reinterpret_cast<T*>(base + offset);
-}
 
 // The caller's workspace, checked, or one from the cache.
 class WorkspaceLease {
@@ -127,12 +114,14 @@ class Workspace {
     const int64_t part = launch_.schedule.splits_blocks() ? unit.block : worker.index;
     return data_ + launch_.layout.totals_begin + part * launch_.layout.totals_bytes;
   }
-  Word* TransposedKeys(const KeyChunk& chunk, int64_t key_head = 0) const {
-    return ArrayAt<Word>(data_, launch_.layout.transposed_keys) + launch_.PackedWords(chunk) +
-           key_head * launch_.tiling.num_padded_keys() * launch_.depth_words;
+  Word* TransposedKeys(const PackedOperands& operands, const OperandLayout& layout,
+                       const KeyChunk& chunk, int64_t key_head = 0) const {
+    return ArrayAt<Word>(data_, layout.transposed_keys) + operands.PackedWords(chunk) +
+           key_head * launch_.tiling.num_padded_keys() * operands.depth_words;
   }
-  // The span of a split block that may be added to its totals next.
-  Counter* BlockTurn(int64_t block) const;
+  // Counts the spans that have been added to a block's totals; null where one worker has the whole
+  // block.
+  Counter* SpansDone(int64_t block) const;
   // Lets split blocks begin with their first spans. One worker, before all use turns.
   void StartTurns() const;
 
@@ -141,17 +130,51 @@ class Workspace {
   std::byte* const data_;
 };
 
-// Holds a block's totals while one span is added to them: after the spans before it.
-class SpanTurn {
+// Orders what several workers add to one sum: waits until the counter has come to `turn`, and lets
+// the next one go on when it is destroyed. Without a counter nobody else adds.
+class Turn {
  public:
-  SpanTurn(const Launch& launch, const Workspace& workspace, const Unit& unit, int64_t span);
-  ~SpanTurn();
-  SpanTurn(const SpanTurn&) = delete;
-  SpanTurn& operator=(const SpanTurn&) = delete;
+  Turn(Counter* counter, int64_t turn);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
 
  private:
-  Counter* turn_ = nullptr;  // null where one worker has the whole block
-  uint32_t next_;
+  Counter* const counter_;
+  const uint32_t turn_;
+};
+
+// The first phase of the forward operators: packs the keys, and fills rows that nobody computes.
+class PackPhase {
+ public:
+  explicit PackPhase(const Launch& launch)
+      : launch_(launch),
+        chunks_(launch.tiling.num_chunks()),
+        sequences_(launch.call.problem.num_batches()) {}
+
+  // Does a worker's part, calling fill(batch, sequence), and waits for the others.
+  template <class Fill>
+  void Work(const Worker& worker, const Workspace& workspace, const PackedOperands& operands,
+            const OperandLayout& layout, Fill fill) {
+    const OperandScratch scratch(workspace.OfWorker(worker), layout);
+    if (worker.index == 0) workspace.StartTurns();
+    for (int64_t i = chunks_.Next(); i >= 0; i = chunks_.Next()) {
+      const KeyChunk chunk = launch_.tiling.Chunk(i);
+      for (int64_t key_head = 0; key_head < operands.num_key_heads; ++key_head) {
+        operands.PackKeys(chunk, key_head, scratch.key_rows,
+                          workspace.TransposedKeys(operands, layout, chunk, key_head),
+                          [](int64_t, int64_t) {});
+      }
+    }
+    for (int64_t b = sequences_.Next(); b >= 0; b = sequences_.Next()) {
+      fill(b, launch_.call.problem.sequence(b));
+    }
+    worker.barrier->ArriveAndWait();
+  }
+
+ private:
+  const Launch& launch_;
+  Dealer chunks_, sequences_;
 };
 
 // Calls visit(span, key_begin, key_end, is_last) for the spans of a unit whose block sees
@@ -189,10 +212,15 @@ struct CallShape {
   int64_t num_keys = 0;  // allocated, of all batches
 };
 
-// The most bytes of workspace that any call of this shape takes, whatever its lengths are;
-// saturates at INT64_MAX.
-int64_t WorkspaceLimit(const CallShape& shape, int64_t num_threads, LayOutFunction lay_out,
-                       Heads heads);
+// The most bytes of workspace that any call of this shape takes, whatever its lengths are; saturate
+// at INT64_MAX.
+int64_t SoftmaxLseWorkspaceLimit(const CallShape& shape, int64_t num_threads);
+int64_t KLLossGradWorkspaceLimit(const CallShape& shape, int64_t num_threads);
+int64_t AttentionL1NormWorkspaceLimit(const CallShape& shape, int64_t num_threads);
+
+// What the three have in common. The operator reads `which` of the two pairs of operands.
+int64_t WorkspaceLimit(const CallShape& shape, int64_t num_threads, const OperatorLayout& op,
+                       OperandDims WorkspaceDims::* which);
 
 // Fills rows [row_begin, row_end) of a sequence in an fp32 output with one value per row.
 void FillRows(const RowView& view, int64_t batch, const Sequence& sequence, int64_t row_begin,
@@ -202,31 +230,9 @@ void FillRows(const RowView& view, int64_t batch, const Sequence& sequence, int6
 void ZeroRows(const RowView& view, int64_t batch, int64_t storage_begin, int64_t row_begin,
               int64_t row_end, int64_t row_elements);
 
-// Loads one value per head of every row of a block, as fp32 [rows][padded_heads].
-void LoadPerHead(const Launch& launch, const RowBlock& block, const RowView& view, float* out);
-
 // Loads teacher values of one row, keys [key_begin, key_begin + count).
 void LoadTeacher(const Launch& launch, const RowBlock& block, int64_t row, int64_t key_begin,
                  int64_t count, float* out);
-
-// Reads keys [key_begin, key_begin + count) of a chunk's sequence, one key head, as rows of words.
-// Returns whether all are finite.
-bool LoadKeys(const Launch& launch, const KeyChunk& chunk, int64_t key_head, int64_t key_begin,
-              int64_t count, Word* key_rows);
-
-// Packs the keys of a chunk, one key head, as columns of B, a panel at a time by way of `key_rows`.
-// Returns whether all are finite.
-bool PackKeyChunk(const Launch& launch, const KeyChunk& chunk, int64_t key_head, Word* key_rows,
-                  Word* transposed);
-
-// Loads the queries of a block as rows of words, ordered by (key head, row, head within the key
-// head's group). Returns whether all are finite.
-bool LoadQueries(const Launch& launch, const RowBlock& block, Word* queries);
-
-// scores[pair][key] of `num_pairs` loaded queries and `num_keys` keys of one packed chunk,
-// kScoreStride apart.
-void MultiplyScores(const Launch& launch, const Word* queries, int64_t num_pairs,
-                    const Word* transposed_keys, int64_t num_keys, float* scores);
 
 }  // namespace kindling
 

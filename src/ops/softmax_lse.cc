@@ -18,30 +18,23 @@ class LseJob {
   LseJob(const Launch& launch, std::byte* workspace)
       : launch_(launch),
         call_(launch.call),
+        indexer_(launch.indexer),
         kernels_(launch.kernels),
         workspace_(launch, workspace),
-        chunks_(launch.tiling.num_chunks()),
-        sequences_(call_.problem.num_batches()),
+        pack_phase_(launch),
         units_(launch.schedule.num_units()) {}
 
   void Work(const Worker& worker) {
-    std::byte* mine = workspace_.OfWorker(worker);
-    if (worker.index == 0) workspace_.StartTurns();
-    for (int64_t i = chunks_.Next(); i >= 0; i = chunks_.Next()) {
-      const KeyChunk chunk = launch_.tiling.Chunk(i);
-      PackKeyChunk(launch_, chunk, 0, ArrayAt<Word>(mine, launch_.layout.key_rows),
-                   workspace_.TransposedKeys(chunk));
-    }
-    for (int64_t b = sequences_.Next(); b >= 0; b = sequences_.Next()) {
-      const Sequence sequence = call_.problem.sequence(b);
-      FillRows(call_.lse_out, b, sequence, sequence.num_rows, sequence.num_allocated_rows,
-               kMinusInfinity);
-      FillRows(call_.loss_rows, b, sequence, sequence.num_rows, sequence.num_allocated_rows, 0.0f);
-    }
-    worker.barrier->ArriveAndWait();
+    pack_phase_.Work(worker, workspace_, indexer_, launch_.layout.indexer,
+                     [this](int64_t batch, const Sequence& sequence) {
+                       FillRows(call_.lse_out, batch, sequence, sequence.num_rows,
+                                sequence.num_allocated_rows, kMinusInfinity);
+                       FillRows(call_.loss_rows, batch, sequence, sequence.num_rows,
+                                sequence.num_allocated_rows, 0.0f);
+                     });
     for (int64_t i = units_.Next(); i >= 0; i = units_.Next()) {
       const Unit unit = launch_.schedule.At(i);
-      DoUnit(unit, mine,
+      DoUnit(unit, workspace_.OfWorker(worker),
              ArrayAt<RowState>(workspace_.TotalsOf(unit, worker), launch_.layout.row_totals));
     }
   }
@@ -57,26 +50,25 @@ class LseJob {
 
   void DoUnit(const Unit& unit, std::byte* mine, RowState* totals) {
     const RowBlock block = launch_.tiling.Block(unit.block);
-    auto* queries = ArrayAt<Word>(mine, launch_.layout.queries);
-    auto* scores = ArrayAt<float>(mine, launch_.layout.scores);
+    const OperandScratch scratch(mine, launch_.layout.indexer);
     auto* weights = ArrayAt<float>(mine, launch_.layout.pair_values);
-    const int64_t num_rows = block.row_end - block.row_begin;
-    LoadQueries(launch_, block, queries);
-    LoadPerHead(launch_, block, call_.w, weights);
+    const int64_t num_rows = block.num_rows();
+    indexer_.LoadQueries(block, scratch.queries);
+    indexer_.LoadPerHead(block, call_.w, weights);
     const int64_t most_keys = launch_.tiling.MostVisibleKeys(block);
     ForSpans(unit, most_keys, [&](int64_t span, int64_t span_begin, int64_t span_end, bool last) {
       RowState states[kPairsPerBlock];
       for (int64_t begin = span_begin; begin < span_end; begin += kKeysPerChunk) {
         const KeyChunk chunk = launch_.tiling.Chunk(launch_.ChunkIndex(block, begin));
-        MultiplyScores(launch_, queries, num_rows * call_.num_heads,
-                       workspace_.TransposedKeys(chunk), std::min(kKeysPerChunk, span_end - begin),
-                       scores);
+        indexer_.MultiplyScores(scratch.queries, num_rows * indexer_.num_heads,
+                                workspace_.TransposedKeys(indexer_, launch_.layout.indexer, chunk),
+                                std::min(kKeysPerChunk, span_end - begin), scratch.scores);
         for (int64_t row = 0; row < num_rows; ++row) {
           const int64_t count = std::min(kKeysPerChunk, launch_.VisibleKeys(block, row) - begin);
-          if (count > 0) AddChunk(block, row, begin, count, scores, weights, states[row]);
+          if (count > 0) AddChunk(block, row, begin, count, scratch.scores, weights, states[row]);
         }
       }
-      const SpanTurn turn(launch_, workspace_, unit, span);
+      const Turn turn(workspace_.SpansDone(unit.block), span);
       for (int64_t row = 0; row < num_rows; ++row) {
         totals[row] = span == 0 ? states[row] : Merge(totals[row], states[row]);
         if (last) StoreRow(block, row, totals[row]);
@@ -87,8 +79,8 @@ class LseJob {
   void AddChunk(const RowBlock& block, int64_t row, int64_t key_begin, int64_t count,
                 const float* scores, const float* weights, RowState& state) {
     float logits[kScoreStride];
-    kernels_.weigh_scores(scores + row * call_.num_heads * kScoreStride,
-                          weights + row * call_.num_heads, call_.num_heads, count, logits);
+    kernels_.weigh_scores(scores + row * indexer_.num_heads * kScoreStride,
+                          weights + row * indexer_.num_heads, indexer_.num_heads, count, logits);
     RowState chunk;
     chunk.logits = kernels_.max_sum(logits, count, 1.0f);
     if (call_.loss_rows) {
@@ -121,14 +113,18 @@ class LseJob {
 
   const Launch& launch_;
   const OperatorCall& call_;
+  const PackedOperands& indexer_;
   const KernelTable& kernels_;
   const Workspace workspace_;
-  Dealer chunks_, sequences_, units_;
+  PackPhase pack_phase_;
+  Dealer units_;
 };
+
+constexpr OperatorLayout kLayout = {LayOutSoftmaxLse, Heads::kAsGiven};
 
 Result<Launch> Prepare(const SoftmaxLseArgs& args, int64_t num_threads) {
   return PrepareLaunch(CheckSoftmaxLse(args, Precision::kNative), args.metadata, num_threads,
-                       LayOutSoftmaxLse, Heads::kAsGiven);
+                       kLayout);
 }
 
 }  // namespace
@@ -144,6 +140,10 @@ Status SoftmaxLse(const SoftmaxLseArgs& args, const RunOptions& options) {
 Result<size_t> SoftmaxLseWorkspaceBytes(const SoftmaxLseArgs& args, int64_t num_threads) {
   return GuardMemory(
       [&]() -> Result<size_t> { return WorkspaceBytesOf(Prepare(args, num_threads)); });
+}
+
+int64_t SoftmaxLseWorkspaceLimit(const CallShape& shape, int64_t num_threads) {
+  return WorkspaceLimit(shape, num_threads, kLayout, &WorkspaceDims::indexer);
 }
 
 }  // namespace kindling

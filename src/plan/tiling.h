@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/row_view.h"
 #include "kindling/problem.h"
 
 namespace kindling {
@@ -24,7 +25,14 @@ struct RowBlock {
   int64_t row_begin = 0;
   int64_t row_end = 0;
   int64_t ticket = 0;  // place in the order in which the sequence's blocks add to dk
+
+  int64_t num_rows() const { return row_end - row_begin; }
 };
+
+// Elements from the start of `view` to the row at `position` of a block's sequence.
+inline int64_t RowOffset(const RowView& view, const RowBlock& block, int64_t position) {
+  return view.RowOffset(block.batch, block.sequence.storage_row_begin, position);
+}
 
 // Keys [key_begin, key_end) of a sequence, counted from its first key.
 struct KeyChunk {

@@ -7,15 +7,23 @@
 
 namespace kindling {
 
-// Sizes of one call. Counts of pairs are (row, head) pairs of one row block. A word is 32 bits.
-struct WorkspaceDims {
-  int64_t num_padded_keys = 0;
-  int64_t num_chunks = 0;
+// Sizes of one pair of operands, q and k. Counts of pairs are (row, head) pairs of one row block. A
+// word is 32 bits.
+struct OperandDims {
   int64_t num_key_heads = 1;
   int64_t head_dim = 0;
   int64_t panel_width = 1;
-  int64_t values_per_word = 1;  // of the operands of products
+  int64_t values_per_word = 1;
   int64_t pairs_per_block = 0;
+  bool packs_keys_once = false;  // keys as rows of B too
+};
+
+// Sizes of one call.
+struct WorkspaceDims {
+  OperandDims indexer;
+  OperandDims attention;
+  int64_t num_padded_keys = 0;
+  int64_t num_chunks = 0;
   int64_t rows_per_block = 0;
   int64_t keys_per_chunk = 0;
   int64_t score_stride = 0;  // floats
@@ -31,13 +39,25 @@ struct WorkspaceDims {
 //
 // "values" rounds head_dim up to 16, "words" the words of head_dim likewise; "[panels]" stands for
 // head_dim rounded up to panel_width.
+
+// What products of one pair of operands need.
+struct OperandLayout {
+  int64_t transposed_keys = 0;  // shared: [key heads][panels of keys][depth words][panel_width]
+  int64_t queries = 0;          // per worker, as what follows: [pairs][words]
+  int64_t scores = 0;           // [pairs][score_stride]
+  int64_t key_rows = 0;         // [panel_width][words]: keys of a panel while packed
+};
+
 struct WorkspaceLayout {
-  int64_t transposed_keys = 0;  // [key heads][panels of keys][words of head_dim][panel_width]
-  int64_t dk_sums = 0;          // by chunk: [values][padded keys]
-  int64_t chunk_tickets = 0;    // [chunks], one cache line each
-  int64_t chunk_finite = 0;     // [chunks], one byte each
-  int64_t block_turns = 0;      // [split blocks], one cache line each
-  int64_t unit_sums = 0;        // [units][rows] of fp64, where blocks are split
+  OperandLayout indexer;
+  OperandLayout attention;
+
+  int64_t key_panels = 0;  // where keys are packed once; by chunk: [panels][words of padded keys]
+  int64_t dk_sums = 0;     // by chunk: [values][padded keys]
+  int64_t chunk_tickets = 0;  // [chunks], one cache line each
+  int64_t chunk_finite = 0;   // [chunks], one byte each
+  int64_t block_turns = 0;    // [split blocks], one cache line each
+  int64_t unit_sums = 0;      // [units][rows] of fp64, where blocks are split
 
   int64_t totals_begin = 0;
   int64_t totals_bytes = 0;
@@ -47,16 +67,13 @@ struct WorkspaceLayout {
 
   int64_t worker_begin = 0;
   int64_t worker_bytes = 0;
-  int64_t queries = 0;        // [pairs][words]
   int64_t query_columns = 0;  // [head_dim][words of pairs, rounded up to 16]
-  int64_t key_panels = 0;     // [panels][words of keys_per_chunk]
-  int64_t scores = 0;         // [pairs][score_stride]
+  int64_t chunk_panels = 0;   // [panels][words of keys_per_chunk]
   int64_t ds_by_head = 0;     // bf16 only: [pairs][score_stride / 2]
   int64_t ds_by_key = 0;      // bf16 only: [pairs / 2][score_stride]
   int64_t dq_sums = 0;        // [pairs][values]
   int64_t pair_values = 0;    // [2][pairs]: w and dw; or the teacher's lse, or its max and sum
   int64_t row_sums = 0;       // [rows][keys_per_chunk]: the teacher's sums over heads
-  int64_t key_rows = 0;       // [panel_width][words]: keys of a panel while packed
 
   int64_t bytes = 0;  // saturates at INT64_MAX
 };

@@ -189,7 +189,7 @@ class Checker {
     return Status();
   }
 
-  // q and k; fills in heads and width. `dim` names the width, `heads` the head count of q.
+  // q and k; fills in the operands. `dim` names the width, `heads` the head count of q.
   Status QueriesAndKeys(const ConstTensor& q, const ConstTensor& k, std::string_view heads,
                         std::string_view dim, bool one_key_head) {
     KINDLING_RETURN_IF_ERROR(
@@ -197,8 +197,8 @@ class Checker {
                    : CheckShape("q", q, {{kAny, "B"}, {kAny, "S1"}, {kAny, heads}, {kAny, dim}}));
     KINDLING_RETURN_IF_ERROR(CheckInputDType("q", q.dtype, precision_));
     const int32_t head_axis = packed_q() ? 1 : 2;
-    num_heads = q.shape[head_axis];
-    head_dim = q.shape[head_axis + 1];
+    const int64_t num_heads = q.shape[head_axis];
+    const int64_t head_dim = q.shape[head_axis + 1];
     if (num_heads < 1) return InvalidArgument("q: expected ", heads, " >= 1, got ", num_heads);
     if (head_dim < 1) return InvalidArgument("q: expected ", dim, " >= 1, got ", head_dim);
 
@@ -208,11 +208,13 @@ class Checker {
         packed_k() ? CheckShape("k", k, {{kAny, "T2"}, key_heads, width})
                    : CheckShape("k", k, {{kAny, "B"}, {kAny, "S2"}, key_heads, width}));
     KINDLING_RETURN_IF_ERROR(CheckDType("k", q.dtype, k.dtype));
-    num_key_heads = k.shape[packed_k() ? 1 : 2];
+    const int64_t num_key_heads = k.shape[packed_k() ? 1 : 2];
     if (num_key_heads < 1 || num_heads % num_key_heads != 0) {
       return InvalidArgument("k: expected a number of key heads that divides ", heads, "=",
                              num_heads, ", got ", num_key_heads);
     }
+    operands_ = {num_heads, num_key_heads, head_dim, ViewRowsHeadsElements(q, layout_q()),
+                 ViewRowsHeadsElements(k, layout_k())};
     dense_q_ = packed_q() ? DenseSide{0, "q.shape[0]", q.shape[0], "q.shape[0]"}
                           : DenseSide{q.shape[0], "q.shape[0]", q.shape[1], "q.shape[1]"};
     dense_k_ = packed_k() ? DenseSide{0, "k.shape[0]", k.shape[0], "k.shape[0]"}
@@ -222,7 +224,7 @@ class Checker {
 
   // A tensor with one value per row and head, (B,S1,N1) or (T1,N1).
   Status PerHead(std::string_view name, const ConstTensor& tensor) {
-    const Extent heads{num_heads, "N1"};
+    const Extent heads{operands_.num_heads, "N1"};
     KINDLING_RETURN_IF_ERROR(packed_q() ? CheckShape(name, tensor, {rows(), heads})
                                         : CheckShape(name, tensor, {batches(), rows(), heads}));
     return CheckDType(name, wide_, tensor.dtype);
@@ -239,7 +241,7 @@ class Checker {
   // The main attention's lse, (B,1,S1,G) or (1,T1,G).
   Status PerRowAndHead(std::string_view name, const ConstTensor& tensor) {
     const Extent one{1, "N2"};
-    const Extent heads{num_heads, "G"};
+    const Extent heads{operands_.num_heads, "G"};
     KINDLING_RETURN_IF_ERROR(packed_q()
                                  ? CheckShape(name, tensor, {one, rows(), heads})
                                  : CheckShape(name, tensor, {batches(), one, rows(), heads}));
@@ -350,10 +352,8 @@ class Checker {
 
   // Requires: Lengths() has succeeded with values.
   const Problem& problem() const { return *problem_; }
-
-  int64_t num_heads = 0;
-  int64_t num_key_heads = 0;
-  int64_t head_dim = 0;
+  // Requires: QueriesAndKeys() has succeeded.
+  const Operands& operands() const { return operands_; }
 
  private:
   const SequenceArgs& args_;
@@ -361,17 +361,10 @@ class Checker {
   Stage stage_;
   DType wide_;
   kindling::Attributes attributes_;
+  Operands operands_;
   DenseSide dense_q_, dense_k_;
   std::optional<Problem> problem_;
 };
-
-OperatorCall StartCall(const Checker& checker) {
-  OperatorCall call(checker.problem());
-  call.num_heads = checker.num_heads;
-  call.num_key_heads = checker.num_key_heads;
-  call.head_dim = checker.head_dim;
-  return call;
-}
 
 int64_t LastDim(const ConstTensor& tensor) { return tensor.shape[tensor.rank - 1]; }
 
@@ -493,9 +486,8 @@ Status DescribeAttentionL1Norm(const AttentionL1NormArgs& args, Precision precis
 Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision precision) {
   Checker checker(args, precision, Stage::kValues);
   KINDLING_RETURN_IF_ERROR(Walk(args, checker));
-  OperatorCall call = StartCall(checker);
-  call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
-  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
+  OperatorCall call(checker.problem());
+  call.indexer = checker.operands();
   call.w = ViewRowsHeadsElements(args.w, checker.layout_q());
   call.lse_out = ViewLse(args.lse, checker.layout_q());
   if (Given(args.loss_rows)) {
@@ -509,11 +501,10 @@ Result<OperatorCall> CheckSoftmaxLse(const SoftmaxLseArgs& args, Precision preci
 Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision precision) {
   Checker checker(args, precision, Stage::kValues);
   KINDLING_RETURN_IF_ERROR(Walk(args, checker));
-  OperatorCall call = StartCall(checker);
+  OperatorCall call(checker.problem());
   const Layout layout_q = checker.layout_q();
+  call.indexer = checker.operands();
   call.row_stride_p = LastDim(args.p);
-  call.q = ViewRowsHeadsElements(args.q, layout_q);
-  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
   call.w = ViewRowsHeadsElements(args.w, layout_q);
   call.p = ViewRowsHeadsElements(args.p, layout_q);
   call.lse = ViewLse(args.lse, layout_q);
@@ -529,9 +520,8 @@ Result<OperatorCall> CheckKLLossGrad(const KLLossGradArgs& args, Precision preci
 Result<OperatorCall> CheckAttentionL1Norm(const AttentionL1NormArgs& args, Precision precision) {
   Checker checker(args, precision, Stage::kValues);
   KINDLING_RETURN_IF_ERROR(Walk(args, checker));
-  OperatorCall call = StartCall(checker);
-  call.q = ViewRowsHeadsElements(args.q, checker.layout_q());
-  call.k = ViewRowsHeadsElements(args.k, checker.layout_k());
+  OperatorCall call(checker.problem());
+  call.attention = checker.operands();
   if (args.lse.has_elements()) call.lse = ViewLse(args.lse, checker.layout_q());
   call.p_out = ViewRowsHeadsElements(args.p, checker.layout_q());
   call.row_stride_p = LastDim(args.p);

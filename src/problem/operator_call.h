@@ -19,17 +19,24 @@ enum class Precision {
   kDouble,  // all fp64: the reference
 };
 
+// q and k whose dot products an operator forms.
+struct Operands {
+  int64_t num_heads = 0;      // N1 or G
+  int64_t num_key_heads = 1;  // 1 or Gk
+  int64_t head_dim = 0;       // D or Dm
+  RowView q, k;
+};
+
 // One checked call. Views that the operator or the caller does without are empty. Rows of `q`, `w`,
 // `p`, `lse` and what mirrors them follow layout_q; `k` and `dk` follow layout_k.
 struct OperatorCall {
   explicit OperatorCall(Problem checked) : problem(std::move(checked)) {}
 
   Problem problem;
-  int64_t num_heads = 0;      // N1, or G for the teacher
-  int64_t num_key_heads = 1;  // 1, or Gk for the teacher
-  int64_t head_dim = 0;       // D, or Dm for the teacher
-  int64_t row_stride_p = 0;   // last dim of p and softmax_out
-  RowView q, k, w, p, lse, row_scale;
+  Operands indexer;          // of SoftmaxLse and KLLossGrad
+  Operands attention;        // of AttentionL1Norm
+  int64_t row_stride_p = 0;  // last dim of p and softmax_out
+  RowView w, p, lse, row_scale;
   RowView dq, dk, dw, softmax_out, loss_rows, lse_out, p_out;
 };
 

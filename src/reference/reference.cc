@@ -19,8 +19,8 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 // One sequence of a call, with element access by position.
 class Rows {
  public:
-  Rows(const OperatorCall& call, int64_t batch)
-      : call_(call), batch_(batch), sequence_(call.problem.sequence(batch)) {}
+  Rows(const OperatorCall& call, const Operands& operands, int64_t batch)
+      : call_(call), operands_(operands), batch_(batch), sequence_(call.problem.sequence(batch)) {}
 
   const Sequence& sequence() const { return sequence_; }
   int64_t NumVisibleKeys(int64_t row) const { return call_.problem.NumVisibleKeys(sequence_, row); }
@@ -37,16 +37,16 @@ class Rows {
   // q[row,head,:] . k[key,key_head,:]
   double Score(int64_t row, int64_t head, int64_t key, int64_t key_head = 0) const {
     double sum = 0.0;
-    for (int64_t d = 0; d < call_.head_dim; ++d) {
-      sum += Row(call_.q, row, head, d) * Key(call_.k, key, key_head, d);
+    for (int64_t d = 0; d < operands_.head_dim; ++d) {
+      sum += Row(operands_.q, row, head, d) * Key(operands_.k, key, key_head, d);
     }
     return sum;
   }
 
   // S[h][j], all heads and visible keys of a row.
   std::vector<std::vector<double>> Scores(int64_t row) const {
-    std::vector<std::vector<double>> scores(call_.num_heads);
-    for (int64_t head = 0; head < call_.num_heads; ++head) {
+    std::vector<std::vector<double>> scores(operands_.num_heads);
+    for (int64_t head = 0; head < operands_.num_heads; ++head) {
       for (int64_t key = 0; key < NumVisibleKeys(row); ++key) {
         scores[head].push_back(Score(row, head, key));
       }
@@ -57,7 +57,7 @@ class Rows {
   // I[j] = sum_h w[h] max(S[h][j], 0)
   std::vector<double> Logits(int64_t row, const std::vector<std::vector<double>>& scores) const {
     std::vector<double> logits(NumVisibleKeys(row), 0.0);
-    for (int64_t head = 0; head < call_.num_heads; ++head) {
+    for (int64_t head = 0; head < operands_.num_heads; ++head) {
       for (size_t key = 0; key < logits.size(); ++key) {
         logits[key] += Row(call_.w, row, head) * Relu(scores[head][key]);
       }
@@ -75,6 +75,7 @@ class Rows {
   }
 
   const OperatorCall& call_;
+  const Operands& operands_;
   const int64_t batch_;
   const Sequence sequence_;
 };
@@ -112,7 +113,7 @@ void FillUnused(const Rows& rows, const RowView& view, int64_t num_heads, int64_
 
 void DoSoftmaxLse(const OperatorCall& call) {
   for (int64_t batch = 0; batch < call.problem.num_batches(); ++batch) {
-    const Rows rows(call, batch);
+    const Rows rows(call, call.indexer, batch);
     FillUnused(rows, call.lse_out, 1, 1, kMinusInfinity);
     FillUnused(rows, call.loss_rows, 1, 1, 0.0);
     for (int64_t row = 0; row < rows.sequence().num_rows; ++row) {
@@ -128,10 +129,10 @@ void DoSoftmaxLse(const OperatorCall& call) {
 }
 
 void DoKLLossGrad(const OperatorCall& call) {
-  const int64_t num_heads = call.num_heads;
-  const int64_t width = call.head_dim;
+  const int64_t num_heads = call.indexer.num_heads;
+  const int64_t width = call.indexer.head_dim;
   for (int64_t batch = 0; batch < call.problem.num_batches(); ++batch) {
-    const Rows rows(call, batch);
+    const Rows rows(call, call.indexer, batch);
     FillUnused(rows, call.dq, num_heads, width, 0.0);
     FillUnused(rows, call.dw, num_heads, 1, 0.0);
     FillUnused(rows, call.softmax_out, 1, call.row_stride_p, 0.0);
@@ -168,8 +169,8 @@ void DoKLLossGrad(const OperatorCall& call) {
           rows.Row(call.dw, row, head) += logits_grad * Rows::Relu(score);
           const double scores_grad = score > 0.0 ? logits_grad * rows.Row(call.w, row, head) : 0.0;
           for (int64_t d = 0; d < width; ++d) {
-            rows.Row(call.dq, row, head, d) += scores_grad * rows.Key(call.k, key, 0, d);
-            rows.Key(call.dk, key, 0, d) += scores_grad * rows.Row(call.q, row, head, d);
+            rows.Row(call.dq, row, head, d) += scores_grad * rows.Key(call.indexer.k, key, 0, d);
+            rows.Key(call.dk, key, 0, d) += scores_grad * rows.Row(call.indexer.q, row, head, d);
           }
         }
       }
@@ -181,15 +182,15 @@ void DoKLLossGrad(const OperatorCall& call) {
 }
 
 void DoAttentionL1Norm(const OperatorCall& call, double softmax_scale) {
-  const int64_t group = call.num_heads / call.num_key_heads;
+  const int64_t group = call.attention.num_heads / call.attention.num_key_heads;
   for (int64_t batch = 0; batch < call.problem.num_batches(); ++batch) {
-    const Rows rows(call, batch);
+    const Rows rows(call, call.attention, batch);
     FillUnused(rows, call.p_out, 1, call.row_stride_p, 0.0);
     for (int64_t row = 0; row < rows.sequence().num_rows; ++row) {
       for (int64_t key = 0; key < call.row_stride_p; ++key) {
         rows.Row(call.p_out, row, 0, key) = 0.0;
       }
-      for (int64_t head = 0; head < call.num_heads; ++head) {
+      for (int64_t head = 0; head < call.attention.num_heads; ++head) {
         std::vector<double> logits;
         for (int64_t key = 0; key < rows.NumVisibleKeys(row); ++key) {
           logits.push_back(softmax_scale * rows.Score(row, head, key, head / group));
@@ -201,7 +202,7 @@ void DoAttentionL1Norm(const OperatorCall& call, double softmax_scale) {
         }
       }
       for (int64_t key = 0; key < rows.NumVisibleKeys(row); ++key) {
-        rows.Row(call.p_out, row, 0, key) /= static_cast<double>(call.num_heads);
+        rows.Row(call.p_out, row, 0, key) /= static_cast<double>(call.attention.num_heads);
       }
     }
   }

@@ -31,15 +31,14 @@ TEST(Dispatch, EverySetHasAWholeTable) {
       ASSERT_NE(table, nullptr);
       EXPECT_GE(table->panel_width, 1);
       EXPECT_EQ(kKeysPerChunk % table->panel_width, 0);
-      const bool pairs = (isa == Isa::kAvx512Bf16 || isa == Isa::kAmxBf16) &&
-                         dtype == DType::kBFloat16;
+      const bool pairs =
+          (isa == Isa::kAvx512Bf16 || isa == Isa::kAmxBf16) && dtype == DType::kBFloat16;
       EXPECT_EQ(table->values_per_word, pairs ? 2 : 1);
       EXPECT_TRUE(table->load_row && table->store_row && table->load_words &&
                   table->pack_transposed && table->pack_columns && table->transpose &&
-                  table->pack_panels && table->multiply &&
-                  table->weigh_scores && table->max_sum && table->merge && table->sum &&
-                  table->add_exp && table->divide && table->grad_row && table->loss_terms &&
-                  table->backward_scores);
+                  table->pack_panels && table->multiply && table->weigh_scores && table->max_sum &&
+                  table->merge && table->sum && table->add_exp && table->divide &&
+                  table->grad_row && table->loss_terms && table->backward_scores);
     }
   }
 }
@@ -66,7 +65,8 @@ TEST(Dispatch, UnknownSetsAreRefused) {
 
 TEST(Dispatch, SetsThatTheProcessorLacksAreRefused) {
   const std::vector<Isa> isas = SupportedIsas();
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmxBf16}) {
+  for (const Isa isa :
+       {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmxBf16}) {
     const bool supported = std::find(isas.begin(), isas.end(), isa) != isas.end();
     EXPECT_EQ(KernelsFor(isa) != nullptr, supported);
     const Isa before = GetIsa();

@@ -40,12 +40,11 @@ testing::AssertionResult LimitHolds(const Case& spec) {
         int64_t limit;
       } operators[] = {
           {"SoftmaxLse", SoftmaxLseWorkspaceBytes(MakeArgs(indexer, lse), num_threads),
-           WorkspaceLimit(ShapeOf(spec, 1), num_threads, LayOutSoftmaxLse, Heads::kAsGiven)},
+           SoftmaxLseWorkspaceLimit(ShapeOf(spec, 1), num_threads)},
           {"KLLossGrad", KLLossGradWorkspaceBytes(MakeArgs(indexer, grad), num_threads),
-           WorkspaceLimit(ShapeOf(spec, 1), num_threads, LayOutKLLossGrad, Heads::kWholeWords)},
+           KLLossGradWorkspaceLimit(ShapeOf(spec, 1), num_threads)},
           {"AttentionL1Norm", AttentionL1NormWorkspaceBytes(MakeArgs(teacher, p), num_threads),
-           WorkspaceLimit(ShapeOf(spec, spec.num_key_heads), num_threads, LayOutAttentionL1Norm,
-                          Heads::kAsGiven)}};
+           AttentionL1NormWorkspaceLimit(ShapeOf(spec, spec.num_key_heads), num_threads)}};
       for (const auto& op : operators) {
         if (!op.bytes.ok()) return testing::AssertionFailure() << op.bytes.status().message();
         if (static_cast<int64_t>(op.bytes.value()) > op.limit) {
@@ -82,7 +81,7 @@ TEST(WorkspaceLimit, IsNotFarAboveWhatIsTaken) {
   const Indexer indexer(spec);
   GradOutputs grad(indexer, {});
   const auto bytes = KLLossGradWorkspaceBytes(MakeArgs(indexer, grad), 2);
-  const int64_t limit = WorkspaceLimit(ShapeOf(spec, 1), 2, LayOutKLLossGrad, Heads::kWholeWords);
+  const int64_t limit = KLLossGradWorkspaceLimit(ShapeOf(spec, 1), 2);
   EXPECT_LT(static_cast<double>(limit), 1.25 * static_cast<double>(bytes.value()));
 }
 
@@ -92,7 +91,7 @@ TEST(WorkspaceLimit, Saturates) {
   shape.head_dim = int64_t{1} << 40;
   shape.num_batches = 1;
   shape.num_keys = int64_t{1} << 40;
-  EXPECT_EQ(WorkspaceLimit(shape, 2, LayOutKLLossGrad, Heads::kWholeWords), kInt64Max);
+  EXPECT_EQ(KLLossGradWorkspaceLimit(shape, 2), kInt64Max);
 }
 
 }  // namespace

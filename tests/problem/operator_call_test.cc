@@ -65,8 +65,8 @@ TEST(KLLossGradCall, HasNoLimitOnHeadsAndWidth) {
     const Grad args = ValidKLLossGrad(shape, arena);
     const Result<OperatorCall> call = CheckKLLossGrad(args, Precision::kNative);
     ASSERT_TRUE(call.ok()) << call.status().message();
-    EXPECT_EQ(call.value().num_heads, num_heads);
-    EXPECT_EQ(call.value().head_dim, head_dim);
+    EXPECT_EQ(call.value().indexer.num_heads, num_heads);
+    EXPECT_EQ(call.value().indexer.head_dim, head_dim);
   }
 }
 
@@ -309,11 +309,11 @@ TEST(KLLossGradCall, AcceptsStridedInputsAndKeepsTheStrides) {
   const Result<OperatorCall> checked = CheckKLLossGrad(args, Precision::kNative);
   ASSERT_TRUE(checked.ok()) << checked.status().message();
   const OperatorCall& call = checked.value();
-  EXPECT_EQ(call.q.RowOffset(1, 0, 2), 7 - 22);
-  EXPECT_EQ(call.q.head_stride, 13);
-  EXPECT_EQ(call.q.element_stride, 2);
-  EXPECT_EQ(call.k.RowOffset(1, 0, 3), -3 + 15);
-  EXPECT_EQ(call.k.element_stride, -1);
+  EXPECT_EQ(call.indexer.q.RowOffset(1, 0, 2), 7 - 22);
+  EXPECT_EQ(call.indexer.q.head_stride, 13);
+  EXPECT_EQ(call.indexer.q.element_stride, 2);
+  EXPECT_EQ(call.indexer.k.RowOffset(1, 0, 3), -3 + 15);
+  EXPECT_EQ(call.indexer.k.element_stride, -1);
   EXPECT_EQ(call.w.RowOffset(1, 0, 1), 3);
   EXPECT_EQ(call.w.head_stride, 6);
   EXPECT_EQ(call.p.RowOffset(1, 0, 1), 21);
@@ -330,15 +330,15 @@ TEST(KLLossGradCall, DescribesTheCall) {
   const OperatorCall& call = checked.value();
   EXPECT_EQ(call.problem.num_rows(), 5);
   EXPECT_EQ(call.problem.max_num_keys(), 4);
-  EXPECT_EQ(call.num_heads, 4);
-  EXPECT_EQ(call.num_key_heads, 1);
-  EXPECT_EQ(call.head_dim, 8);
+  EXPECT_EQ(call.indexer.num_heads, 4);
+  EXPECT_EQ(call.indexer.num_key_heads, 1);
+  EXPECT_EQ(call.indexer.head_dim, 8);
   EXPECT_EQ(call.row_stride_p, 6);
-  EXPECT_EQ(call.q.data, args.q.data);
-  EXPECT_TRUE(call.q.packed && call.dq.packed && call.lse.packed && call.p.packed);
-  EXPECT_FALSE(call.k.packed || call.dk.packed);
-  EXPECT_EQ(call.q.RowOffset(1, 2, 1), 3 * 32);
-  EXPECT_EQ(call.k.RowOffset(1, 4, 1), 32 + 8);
+  EXPECT_EQ(call.indexer.q.data, args.q.data);
+  EXPECT_TRUE(call.indexer.q.packed && call.dq.packed && call.lse.packed && call.p.packed);
+  EXPECT_FALSE(call.indexer.k.packed || call.dk.packed);
+  EXPECT_EQ(call.indexer.q.RowOffset(1, 2, 1), 3 * 32);
+  EXPECT_EQ(call.indexer.k.RowOffset(1, 4, 1), 32 + 8);
   EXPECT_EQ(call.lse.RowOffset(1, 2, 1), 3);
   EXPECT_EQ(call.dk.data, args.dk.data);
   EXPECT_EQ(call.loss_rows.data, args.loss_rows.data);

@@ -48,8 +48,8 @@ TEST(AttentionL1NormCall, AcceptsEveryLayoutDtypeAndGrouping) {
         Teacher args = ValidAttentionL1Norm(shape, arena);
         Result<OperatorCall> call = CheckAttentionL1Norm(args, Precision::kNative);
         ASSERT_TRUE(call.ok()) << call.status().message();
-        EXPECT_EQ(call.value().num_heads, 4);
-        EXPECT_EQ(call.value().num_key_heads, num_key_heads);
+        EXPECT_EQ(call.value().attention.num_heads, 4);
+        EXPECT_EQ(call.value().attention.num_key_heads, num_key_heads);
         EXPECT_EQ(call.value().row_stride_p, shape.width());
         EXPECT_EQ(call.value().p_out.data, args.p.data);
         EXPECT_EQ(call.value().lse.data, args.lse.data);
