@@ -131,8 +131,15 @@ aclnnStatus aclnnDenseLightningIndexerKLLossGradGetWorkspaceSize(
     binder.Bind("w", w, args->w);
     binder.Bind("attn_softmax_l1_norm", attnSoftmaxL1Norm, args->p);
     binder.Bind("softmax_lse", softmaxLse, args->lse);
-    binder.BindSequence({cuSeqLensQ, cuSeqLensK, seqUsedQ, seqUsedK, cmpResidualK, layoutQ, layoutK,
-                         maskMode, cmpRatio},
+    binder.BindSequence({.cu_seqlens_q = cuSeqLensQ,
+                         .cu_seqlens_k = cuSeqLensK,
+                         .seqused_q = seqUsedQ,
+                         .seqused_k = seqUsedK,
+                         .cmp_residual_k = cmpResidualK,
+                         .layout_q = layoutQ,
+                         .layout_k = layoutK,
+                         .mask_mode = maskMode,
+                         .cmp_ratio = cmpRatio},
                         *args);
     binder.Bind("metadata", metadata, args->metadata);
     binder.Bind("dq", dq, args->dq);
@@ -180,8 +187,15 @@ aclnnStatus aclnnDenseLightningIndexerSoftmaxLseV2GetWorkspaceSize(
     binder.Bind("query_index", queryIndex, call->args.q);
     binder.Bind("key_index", keyIndex, call->args.k);
     binder.Bind("weight", weight, call->args.w);
-    binder.BindSequence({cuSeqLensQ, cuSeqLensK, seqUsedQ, seqUsedK, cmpResidualK, layoutQ, layoutK,
-                         maskMode, cmpRatio},
+    binder.BindSequence({.cu_seqlens_q = cuSeqLensQ,
+                         .cu_seqlens_k = cuSeqLensK,
+                         .seqused_q = seqUsedQ,
+                         .seqused_k = seqUsedK,
+                         .cmp_residual_k = cmpResidualK,
+                         .layout_q = layoutQ,
+                         .layout_k = layoutK,
+                         .mask_mode = maskMode,
+                         .cmp_ratio = cmpRatio},
                         call->args);
     binder.Bind("metadata", metadata, call->metadata);
     binder.Bind("softmax_lse_out", softmaxLseOut, call->args.lse);
@@ -234,8 +248,15 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormGetWorkspaceSize(
     binder.Bind("q", q, call->args.q);
     binder.Bind("k", k, call->args.k);
     binder.Bind("softmax_lse", softmaxLse, call->args.lse);
-    binder.BindSequence({cuSeqLensQ, cuSeqLensK, seqUsedQ, seqUsedK, cmpResidualK, layoutQ, layoutK,
-                         maskMode, cmpRatio},
+    binder.BindSequence({.cu_seqlens_q = cuSeqLensQ,
+                         .cu_seqlens_k = cuSeqLensK,
+                         .seqused_q = seqUsedQ,
+                         .seqused_k = seqUsedK,
+                         .cmp_residual_k = cmpResidualK,
+                         .layout_q = layoutQ,
+                         .layout_k = layoutK,
+                         .mask_mode = maskMode,
+                         .cmp_ratio = cmpRatio},
                         call->args);
     binder.Bind("metadata", metadata, call->metadata);
     binder.Bind("softmax_l1_norm", softmaxL1Norm, call->args.p);

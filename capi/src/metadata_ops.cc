@@ -98,11 +98,23 @@ aclnnStatus aclnnDenseLightningIndexerKLLossGradMetadataGetWorkspaceSize(
   return Guarded(ACLNN_ERR_INNER_CREATE_EXECUTOR, [&] {
     return kindling::acl::Prepare(
         kindling::acl::kKLLossGrad, workspaceSize, executor, [&](Executor& prepared) {
-          return kindling::acl::PrepareMetadata(
-              {cuSeqLensQ, cuSeqLensK, seqUsedQ, seqUsedK, cmpResidualK, layoutQ, layoutK, maskMode,
-               cmpRatio},
-              {batchSize, maxSeqLenQ, maxSeqLenK, numHeadsQ, numHeadsK, headDim}, metadata,
-              kindling::kMetadataHeadDim, kindling::acl::MakeKLRecord, prepared);
+          return kindling::acl::PrepareMetadata({.cu_seqlens_q = cuSeqLensQ,
+                                                 .cu_seqlens_k = cuSeqLensK,
+                                                 .seqused_q = seqUsedQ,
+                                                 .seqused_k = seqUsedK,
+                                                 .cmp_residual_k = cmpResidualK,
+                                                 .layout_q = layoutQ,
+                                                 .layout_k = layoutK,
+                                                 .mask_mode = maskMode,
+                                                 .cmp_ratio = cmpRatio},
+                                                {.batch_size = batchSize,
+                                                 .max_seqlen_q = maxSeqLenQ,
+                                                 .max_seqlen_k = maxSeqLenK,
+                                                 .num_heads_q = numHeadsQ,
+                                                 .num_heads_k = numHeadsK,
+                                                 .head_dim = headDim},
+                                                metadata, kindling::kMetadataHeadDim,
+                                                kindling::acl::MakeKLRecord, prepared);
         });
   });
 }
@@ -126,10 +138,22 @@ aclnnStatus aclnnDenseLightningIndexerSoftmaxLseV2MetadataGetWorkspaceSize(
     return kindling::acl::Prepare(
         kindling::acl::kSoftmaxLse, workspaceSize, executor, [&](Executor& prepared) {
           return kindling::acl::PrepareMetadata(
-              {cuSeqLensQ, cuSeqLensK, seqUsedQ, seqUsedK, cmpResidualK, layoutQ, layoutK, maskMode,
-               cmpRatio},
-              {batchSize, maxSeqLenQ, maxSeqLenK, numHeadsQ, numHeadsK, headDim}, metadata,
-              kindling::kMetadataHeadDim,
+              {.cu_seqlens_q = cuSeqLensQ,
+               .cu_seqlens_k = cuSeqLensK,
+               .seqused_q = seqUsedQ,
+               .seqused_k = seqUsedK,
+               .cmp_residual_k = cmpResidualK,
+               .layout_q = layoutQ,
+               .layout_k = layoutK,
+               .mask_mode = maskMode,
+               .cmp_ratio = cmpRatio},
+              {.batch_size = batchSize,
+               .max_seqlen_q = maxSeqLenQ,
+               .max_seqlen_k = maxSeqLenK,
+               .num_heads_q = numHeadsQ,
+               .num_heads_k = numHeadsK,
+               .head_dim = headDim},
+              metadata, kindling::kMetadataHeadDim,
               kindling::acl::MakeCompanionRecord<kindling::acl::SplitForLse,
                                                  kindling::kMetadataHeadDim>,
               prepared);
@@ -166,10 +190,22 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormMetadataGetWorkspaceSize(
                                      topk)};
           }
           return kindling::acl::PrepareMetadata(
-              {cuSeqLensQ, cuSeqLensK, seqUsedQ, seqUsedK, cmpResidualK, layoutQ, layoutK, maskMode,
-               cmpRatio},
-              {batchSize, maxSeqLenQ, maxSeqLenK, numHeadsQ, numHeadsK, headDim}, metadata,
-              kindling::acl::kTeacherHeadDim,
+              {.cu_seqlens_q = cuSeqLensQ,
+               .cu_seqlens_k = cuSeqLensK,
+               .seqused_q = seqUsedQ,
+               .seqused_k = seqUsedK,
+               .cmp_residual_k = cmpResidualK,
+               .layout_q = layoutQ,
+               .layout_k = layoutK,
+               .mask_mode = maskMode,
+               .cmp_ratio = cmpRatio},
+              {.batch_size = batchSize,
+               .max_seqlen_q = maxSeqLenQ,
+               .max_seqlen_k = maxSeqLenK,
+               .num_heads_q = numHeadsQ,
+               .num_heads_k = numHeadsK,
+               .head_dim = headDim},
+              metadata, kindling::acl::kTeacherHeadDim,
               kindling::acl::MakeCompanionRecord<kindling::acl::SplitForTeacher,
                                                  kindling::acl::kTeacherHeadDim>,
               prepared);

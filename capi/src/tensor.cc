@@ -109,7 +109,7 @@ Status CheckExtent(std::string_view name, const TensorDescriptor& tensor, const 
   const Failure failure = Allocations::Instance().CheckRange(data.c_str(), view.data, bytes, false,
                                                              SaturatingMul(before, element_bytes));
   if (failure.code == 0) return Status();
-  return Status(StatusCode::kInvalidArgument, failure.message);
+  return MakeFailure(StatusCode::kInvalidArgument, failure.message);
 }
 
 template <class Function>

@@ -6,6 +6,7 @@
 #include "kindling/operators.h"  // IWYU pragma: export
 #include "kindling/problem.h"    // IWYU pragma: export
 #include "kindling/runtime.h"    // IWYU pragma: export
+#include "kindling/schema.h"     // IWYU pragma: export
 #include "kindling/status.h"     // IWYU pragma: export
 #include "kindling/tensor.h"     // IWYU pragma: export
 #include "kindling/version.h"    // IWYU pragma: export

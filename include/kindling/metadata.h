@@ -18,6 +18,7 @@
 
 #include "kindling/export.h"
 #include "kindling/problem.h"
+#include "kindling/schema.h"
 #include "kindling/status.h"
 #include "kindling/tensor.h"
 
@@ -181,16 +182,7 @@ struct SocProfile {
 // Errors: kInvalidArgument for a name of no known family.
 KINDLING_API Result<SocProfile> ParseSocVersion(std::string_view soc_version);
 
-// The metadata operator described as data: what front doors, docs and their tests are checked
-// against.
-struct ArgumentDescription {
-  std::string_view name;
-  std::string_view kind;           // "input", "attribute" or "environment"
-  std::string_view type;           // "int32 tensor", "int" or "str"
-  std::string_view shape;          // of a tensor, else empty
-  std::string_view default_value;  // "required", "none", or the value as text
-  std::string_view doc;
-};
+// DescribeOperator("make_metadata").
 KINDLING_API std::span<const ArgumentDescription> DescribeMetadataOperator();
 
 }  // namespace kindling

@@ -35,6 +35,8 @@ struct SequenceArgs {
   std::string_view layout_k = "BSND";  // "BSND" or "TND"; governs k and dk
   int64_t mask_mode = 0;               // 0: every key is visible; 3: right-down causal
   int64_t cmp_ratio = 1;               // tokens per key, in [1, 128]
+
+  void set_mask(MaskMode mask) { mask_mode = static_cast<int64_t>(mask); }
 };
 
 // How MakeMetadata splits rows: by count, or by modelled cost.

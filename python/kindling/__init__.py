@@ -3,7 +3,8 @@
 =======================================  =========================================================
 :func:`~kindling.make_metadata`          lengths to a plan, 64 integers
 :class:`~kindling.Plan`                  such a plan read back: rows, cores, costs
-:func:`~kindling.attention_l1_norm`      main attention to the teacher p
+:func:`~kindling.attention_teacher`      main attention to the teacher p
+:class:`~kindling.Rows`                  which rows see which keys, for all of them
 :func:`~kindling.softmax_lse`            indexer q, k, w to its log-sum-exp, and the loss given p
 :func:`~kindling.kl_loss_grad`           q, k, w, p, lse to gradients, softmax and loss
 :mod:`kindling.reference`                the same calls in double precision, slow by design
@@ -19,9 +20,14 @@ Environment, read once at import: ``KINDLING_NUM_THREADS`` is what ``set_num_thr
 
 from kindling import reference
 from kindling._core import __version__
-from kindling._operators import attention_l1_norm, kl_loss_grad, make_metadata, softmax_lse
+from kindling._operators import (
+    attention_l1_norm,
+    attention_teacher,
+    kl_loss_grad,
+    make_metadata,
+    softmax_lse,
+)
 from kindling._plan import (
-    ArgumentDescription,
     Plan,
     RowCoordinates,
     SocProfile,
@@ -29,6 +35,7 @@ from kindling._plan import (
     soc_profile,
     validate_metadata,
 )
+from kindling._rows import Rows
 from kindling._run import KLLossGrad
 from kindling._runtime import (
     CpuInfo,
@@ -38,6 +45,7 @@ from kindling._runtime import (
     set_isa,
     set_num_threads,
 )
+from kindling._schema import ArgumentDescription, describe_operator
 
 __all__ = [
     "ArgumentDescription",
@@ -45,11 +53,14 @@ __all__ = [
     "KLLossGrad",
     "Plan",
     "RowCoordinates",
+    "Rows",
     "SocProfile",
     "__version__",
     "attention_l1_norm",
+    "attention_teacher",
     "cpu_info",
     "describe_metadata",
+    "describe_operator",
     "get_num_threads",
     "kl_loss_grad",
     "make_metadata",

@@ -13,12 +13,8 @@ from kindling import _core
 if TYPE_CHECKING:
     import numpy as np
 
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
-
-
-def view(array: Any, name: str) -> _core.View | None:
-    """View an optional input; None is absent."""
-    return None if array is None else _core.View(array, name)
+_FLOATS = frozenset(_core.DTYPES) - {"int32"}
+_np: Any = None  # numpy, once an array was made
 
 
 class Output:
@@ -36,9 +32,16 @@ class Output:
     dtype : str
         One of the library's names; of anything else float32 is made, so that the library can say
         what is wrong with the input that the dtype was taken from.
+
+    Attributes
+    ----------
+    array : View or array
+        What the library writes to.
+    shape : tuple of int
+    dtype : str
     """
 
-    __slots__ = ("_bfloat16", "_buffer", "_given", "_q", "view")
+    __slots__ = ("_bfloat16", "_buffer", "_given", "_q", "array", "dtype", "shape")
 
     def __init__(
         self,
@@ -50,39 +53,54 @@ class Output:
         dtype: str,
     ) -> None:
         self._given = given is not None
-        self._q = q if q_view.kind == "dlpack" else None
+        kind = q_view.kind
+        self._q = q if kind == "dlpack" else None
         self._bfloat16 = False
         if given is not None:
             self._buffer = given
-            self.view = _core.View(given, name, True)
+            self.array = _core.View(given, name, True)
+            self.shape, self.dtype = self.array.shape, self.array.dtype
             return
         if dtype not in _FLOATS:
             dtype = "float32"
-        import numpy as np
-
-        self._bfloat16 = dtype == "bfloat16" and q_view.kind == "dlpack"
+        np = _np or _numpy()
+        self._bfloat16 = dtype == "bfloat16" and kind == "dlpack"
         try:
-            if q_view.kind == "torch":
+            if kind == "torch":
                 torch = sys.modules["torch"]
                 self._buffer = torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
             elif self._bfloat16:
                 self._buffer = np.empty(shape, np.uint16)
             else:
                 # NumPy has bfloat16 only where q brings it along.
-                self._buffer = np.empty(shape, q.dtype if dtype == "bfloat16" else dtype)
+                self._buffer = np.empty(
+                    shape, q.dtype if dtype == "bfloat16" else getattr(np, dtype)
+                )
         except (MemoryError, RuntimeError, ValueError) as error:
             raise MemoryError(f"{name}: expected memory for shape {shape}, got none") from error
-        self.view = _core.View(self._buffer, name, True, self._bfloat16)
+        self.shape, self.dtype = shape, dtype
+        self.array = self._buffer
+        if self._bfloat16:
+            self.array = _core.View(self._buffer, name, True, True)
 
     def result(self) -> Any:
         """The caller's buffer, or the new one in the namespace of `q`."""
         if self._given:
-            if self.view.kind == "torch":
+            if self.array.kind == "torch":
                 _count_write(self._buffer)
             return self._buffer
         if self._q is None:
             return self._buffer
         return _into_namespace_of(self._q, self._buffer, self._bfloat16)
+
+
+def _numpy() -> Any:
+    global _np
+    if _np is None:
+        import numpy
+
+        _np = numpy
+    return _np
 
 
 def _count_write(tensor: Any) -> None:

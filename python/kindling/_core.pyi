@@ -1,18 +1,20 @@
 """The library's calls on Python arrays. Private: the package `kindling` is its only user.
 
-Arguments are positional, in the order of the C++ structs. `shared` is the tuple (cu_seqlens_q,
-cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, layout_q, layout_k, mask_mode, cmp_ratio).
+What an operator is told comes by name, in two dicts: `own` has the arguments of the operator alone,
+outputs included (`kindling._schema.own` lists them), `rows` which rows see which keys. Each has
+exactly the names that `kindling/schema.h` describes. Tensors are views, arrays, or None.
 """
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
+from kindling._rows import RowArguments
+
 __version__: str
 MAX_THREADS: int
+DTYPES: tuple[str, ...]  # those that the library has a word for
 jax_handlers: dict[str, Any]  # capsules for jax.ffi; empty unless built with KINDLING_JAX
-
-Shared: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]
 
 class View:
     """A Python array's memory, held for as long as the view lives."""
@@ -27,22 +29,10 @@ class View:
     @property
     def dtype(self) -> str: ...
 
+def described_view(name: str, shape: tuple[int, ...], dtype: str, /) -> View: ...
 def make_metadata(
-    num_heads_q: Any,
-    num_heads_k: Any,
-    head_dim: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    seqused_q: Any,
-    seqused_k: Any,
-    cmp_residual_k: Any,
-    batch_size: Any,
-    max_seqlen_q: Any,
-    max_seqlen_k: Any,
-    layout_q: Any,
-    layout_k: Any,
-    mask_mode: Any,
-    cmp_ratio: Any,
+    own: dict[str, Any],
+    rows: RowArguments,
     num_cores: Any,
     policy: Any,
     soc_version: Any,
@@ -68,95 +58,28 @@ class Plan:
     def cost_of_row(self, row: Any) -> int: ...
     def cost_of_cores(self) -> Any: ...
     def num_rows_of_cores(self) -> Any: ...
-    def locate(self, row: Any) -> tuple[int, int, int, int, int]: ...
+    def locate(self, row: Any) -> dict[str, int]: ...
 
 def make_plan(
-    metadata: Any,
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    seqused_q: Any,
-    seqused_k: Any,
-    cmp_residual_k: Any,
-    batch_size: Any,
-    max_seqlen_q: Any,
-    max_seqlen_k: Any,
-    layout_q: Any,
-    layout_k: Any,
-    mask_mode: Any,
-    cmp_ratio: Any,
-    /,
+    metadata: Any, batch_size: Any, max_seqlen_q: Any, max_seqlen_k: Any, rows: RowArguments, /
 ) -> Plan: ...
-def describe_metadata() -> list[tuple[str, str, str, str, str, str]]: ...
-def soc_profile(soc_version: Any, /) -> tuple[str, int, int, int]: ...
-def softmax_lse(
-    q: View,
-    k: View,
-    w: View,
-    p: View | None,
-    metadata: View | None,
-    shared: Shared,
-    num_threads: Any,
-    lse: View,
-    loss_rows: View | None,
-    /,
-) -> None: ...
-def kl_loss_grad(
-    q: View,
-    k: View,
-    w: View,
-    p: View,
-    lse: View,
-    row_scale: View | None,
-    metadata: View | None,
-    shared: Shared,
-    num_threads: Any,
-    dq: View,
-    dk: View,
-    dw: View,
-    softmax_out: View | None,
-    loss_rows: View | None,
-    /,
-) -> None: ...
-def attention_l1_norm(
-    q: View,
-    k: View,
-    lse: View | None,
-    metadata: View | None,
-    shared: Shared,
-    softmax_scale: Any,
-    num_threads: Any,
-    p: View,
-    /,
-) -> None: ...
+def describe_operators() -> dict[str, list[dict[str, str]]]: ...
+def describe_rows() -> list[dict[str, str]]: ...
+def soc_profile(soc_version: Any, /) -> dict[str, Any]: ...
+def softmax_lse(own: dict[str, Any], rows: RowArguments, num_threads: Any, /) -> None: ...
 
+kl_loss_grad = softmax_lse
+attention_teacher = softmax_lse
 reference_softmax_lse = softmax_lse
-reference_kl_loss_grad = kl_loss_grad
-reference_attention_l1_norm = attention_l1_norm
+reference_kl_loss_grad = softmax_lse
+reference_attention_teacher = softmax_lse
 
-def describe_softmax_lse(q: View, k: View, w: View, p: View | None, shared: Shared, /) -> None: ...
-def describe_kl_loss_grad(
-    q: View,
-    k: View,
-    w: View,
-    p: View,
-    lse: View,
-    row_scale: View | None,
-    shared: Shared,
-    /,
-) -> None: ...
-def describe_attention_l1_norm(
-    q: View, k: View, lse: View | None, shared: Shared, softmax_scale: Any, /
-) -> None: ...
-def teacher_stride(
-    q: View,
-    k: View,
-    lse: View | None,
-    metadata: View | None,
-    shared: Shared,
-    softmax_scale: Any,
-    max_seqlen_k: Any,
-    /,
-) -> int: ...
+def describe_softmax_lse(own: dict[str, Any], rows: RowArguments, /) -> None: ...
+
+describe_kl_loss_grad = describe_softmax_lse
+describe_attention_teacher = describe_softmax_lse
+
+def teacher_stride(own: dict[str, Any], rows: RowArguments, max_seqlen_k: Any, /) -> int: ...
 def total_loss(loss_rows: View, /) -> float: ...
 def bfloat16_array(bits: np.ndarray, /) -> Any: ...
 def set_num_threads(num_threads: Any, /) -> None: ...

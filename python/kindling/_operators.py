@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kindling import _core
-from kindling._run import KLLossGrad, run_attention_l1_norm, run_kl_loss_grad, run_softmax_lse
+from kindling._rows import Rows, gather
+from kindling._run import KLLossGrad, run_attention_teacher, run_kl_loss_grad, run_softmax_lse
 
 
 def make_metadata(
@@ -25,6 +26,8 @@ def make_metadata(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     num_cores: int | None = None,
     policy: str = "rows",
     soc_version: str | None = None,
@@ -61,6 +64,10 @@ def make_metadata(
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
         Tokens per key, 1 to 128.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds.
     num_cores : int or None
         Slots of the plan; None: those of ``soc_version``, else :func:`kindling.get_num_threads`.
     policy : {"rows", "balanced"}
@@ -93,27 +100,30 @@ def make_metadata(
     >>> record[:6].tolist()
     [230, 10, 9, 10, 24, 123]
     """
-    return _core.make_metadata(
-        num_heads_q,
-        num_heads_k,
-        head_dim,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        seqused_q,
-        seqused_k,
-        cmp_residual_k,
-        batch_size,
-        max_seqlen_q,
-        max_seqlen_k,
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
-        num_cores,
-        policy,
-        soc_version,
-        out,
+    rows = gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
+    own = {
+        "num_heads_q": num_heads_q,
+        "num_heads_k": num_heads_k,
+        "head_dim": head_dim,
+        "batch_size": batch_size,
+        "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_k": max_seqlen_k,
+    }
+    return _core.make_metadata(own, rows, num_cores, policy, soc_version, out)
 
 
 def softmax_lse(
@@ -131,6 +141,8 @@ def softmax_lse(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     p: Any = None,
     out: Any = None,
     num_threads: int | None = None,
@@ -164,8 +176,12 @@ def softmax_lse(
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
         Tokens per key, 1 to 128.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds.
     p : array or None, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
-        Teacher, as :func:`attention_l1_norm` makes it. An array of another rank that has no
+        Teacher, as :func:`attention_teacher` makes it. An array of another rank that has no
         elements counts as None.
     out : array or (array, array) or None
         Buffers for the results, dense: lse, or (lse, loss_rows) where p is given. None, also
@@ -193,20 +209,23 @@ def softmax_lse(
     Results are of the kind of q: NumPy, torch, or what its namespace makes of a DLPack array.
     They are bitwise the same for any number of threads, on one instruction set.
     """
-    shared = (
-        cu_seqlens_q,
-        cu_seqlens_k,
-        seqused_q,
-        seqused_k,
-        cmp_residual_k,
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
+    rows = gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
-    return run_softmax_lse(
-        _core.softmax_lse, q, k, w, shared, metadata=metadata, p=p, out=out, num_threads=num_threads
-    )
+    return run_softmax_lse(_core.softmax_lse, q, k, w, p, rows, out=out, num_threads=num_threads)
 
 
 def kl_loss_grad(
@@ -226,6 +245,8 @@ def kl_loss_grad(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     row_scale: Any = None,
     return_softmax: bool = True,
     return_loss: bool = False,
@@ -248,7 +269,7 @@ def kl_loss_grad(
     w : array, shape (B, S1, N1) or (T1, N1), float32
         Head weights.
     p : array, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
-        Teacher, as :func:`attention_l1_norm` makes it.
+        Teacher, as :func:`attention_teacher` makes it.
     lse : array, shape (B, 1, S1) or (1, T1), float32
         The student's log-sum-exp, as :func:`softmax_lse` makes it.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
@@ -267,6 +288,10 @@ def kl_loss_grad(
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
         Tokens per key, 1 to 128.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds.
     row_scale : array or None, shape of lse, float32
         Factor of each row's ``dI``, such as an incoming gradient; None: 1. The loss and
         ``softmax_out`` stay unscaled.
@@ -300,16 +325,21 @@ def kl_loss_grad(
     They are bitwise the same for any number of threads, on one instruction set. Elements that no
     row or key stands behind are exactly 0.
     """
-    shared = (
-        cu_seqlens_q,
-        cu_seqlens_k,
-        seqused_q,
-        seqused_k,
-        cmp_residual_k,
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
+    rows = gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
     return run_kl_loss_grad(
         _core.kl_loss_grad,
@@ -318,9 +348,8 @@ def kl_loss_grad(
         w,
         p,
         lse,
-        shared,
-        metadata=metadata,
-        row_scale=row_scale,
+        row_scale,
+        rows,
         return_softmax=return_softmax,
         return_loss=return_loss,
         grad_dtype=grad_dtype,
@@ -329,7 +358,7 @@ def kl_loss_grad(
     )
 
 
-def attention_l1_norm(
+def attention_teacher(
     q: Any,
     k: Any,
     lse: Any = None,
@@ -346,6 +375,8 @@ def attention_l1_norm(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     out: Any = None,
     num_threads: int | None = None,
 ) -> Any:
@@ -384,6 +415,10 @@ def attention_l1_norm(
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
         Tokens per key, 1 to 128.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds.
     out : array or None, shape of p, float32
         Written and returned instead of a new array; dense. Its last dim may be any that holds the
         visible keys, whatever ``max_seqlen_k`` says.
@@ -402,26 +437,34 @@ def attention_l1_norm(
     TypeError
         For an array of the wrong dtype, and for arguments of another type altogether.
     """
-    shared = (
-        cu_seqlens_q,
-        cu_seqlens_k,
-        seqused_q,
-        seqused_k,
-        cmp_residual_k,
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
+    rows = gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
-    return run_attention_l1_norm(
-        _core.attention_l1_norm,
+    return run_attention_teacher(
+        _core.attention_teacher,
         q,
         k,
         lse,
-        shared,
+        rows,
         softmax_scale=softmax_scale,
         max_seqlen_k=max_seqlen_k,
-        metadata=metadata,
         out=out,
         num_threads=num_threads,
     )
+
+
+attention_l1_norm = attention_teacher
+"""The name of the C++ library, and the older one here."""

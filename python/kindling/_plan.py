@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kindling import _core
+from kindling._rows import Rows, gather
+from kindling._schema import ArgumentDescription, describe_operator
 
 
 class RowCoordinates(NamedTuple):
@@ -40,17 +42,6 @@ class SocProfile(NamedTuple):
     base_block_size: int
 
 
-class ArgumentDescription(NamedTuple):
-    """One argument of :func:`kindling.make_metadata`, as data."""
-
-    name: str
-    kind: str
-    type: str
-    shape: str
-    default: str
-    doc: str
-
-
 class Plan:
     """A record of :func:`kindling.make_metadata`, or of somebody else, validated and ready to read.
 
@@ -64,7 +55,7 @@ class Plan:
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
         Tokens beyond the last whole compressed key, from 0 to ``cmp_ratio - 1``.
-    batch_size, max_seqlen_q, max_seqlen_k, layout_q, layout_k, mask_mode, cmp_ratio
+    batch_size, max_seqlen_q, max_seqlen_k, layout_q, layout_k, mask_mode, cmp_ratio, causal, rows
         As the record was made with.
 
     Attributes
@@ -105,22 +96,25 @@ class Plan:
         layout_k: str = "BSND",
         mask_mode: int = 0,
         cmp_ratio: int = 1,
+        causal: bool | None = None,
+        rows: Rows | None = None,
     ) -> None:
-        self._plan = _core.make_plan(
-            metadata,
-            cu_seqlens_q,
-            cu_seqlens_k,
-            seqused_q,
-            seqused_k,
-            cmp_residual_k,
-            batch_size,
-            max_seqlen_q,
-            max_seqlen_k,
-            layout_q,
-            layout_k,
-            mask_mode,
-            cmp_ratio,
+        rows = gather(
+            rows,
+            causal,
+            {
+                "cu_seqlens_q": cu_seqlens_q,
+                "cu_seqlens_k": cu_seqlens_k,
+                "seqused_q": seqused_q,
+                "seqused_k": seqused_k,
+                "cmp_residual_k": cmp_residual_k,
+                "layout_q": layout_q,
+                "layout_k": layout_k,
+                "mask_mode": mask_mode,
+                "cmp_ratio": cmp_ratio,
+            },
         )
+        self._plan = _core.make_plan(metadata, batch_size, max_seqlen_q, max_seqlen_k, rows)
         self.law: str = self._plan.law
         self.num_rows: int = self._plan.num_rows
         self.num_cores: int = self._plan.num_cores
@@ -150,7 +144,7 @@ class Plan:
 
     def locate(self, row: int) -> RowCoordinates:
         """Where a row lies and what it sees."""
-        return RowCoordinates(*self._plan.locate(row))
+        return RowCoordinates(**self._plan.locate(row))
 
     def __repr__(self) -> str:
         return (
@@ -171,8 +165,8 @@ def validate_metadata(metadata: Any, **lengths: Any) -> None:
 
 
 def describe_metadata() -> list[ArgumentDescription]:
-    """List the arguments of :func:`kindling.make_metadata` with types, defaults and docs."""
-    return [ArgumentDescription(*argument) for argument in _core.describe_metadata()]
+    """List the arguments of :func:`kindling.make_metadata`; see :func:`describe_operator`."""
+    return describe_operator("make_metadata")
 
 
 def soc_profile(soc_version: str) -> SocProfile:
@@ -188,4 +182,4 @@ def soc_profile(soc_version: str) -> SocProfile:
     ValueError
         For a name of no known family.
     """
-    return SocProfile(*_core.soc_profile(soc_version))
+    return SocProfile(**_core.soc_profile(soc_version))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kindling import _core
-from kindling._arrays import Output, view
+from kindling._arrays import Output
+from kindling._rows import RowArguments
+from kindling._schema import lse_shape
 
 
 class KLLossGrad(NamedTuple):
@@ -45,44 +47,34 @@ def run_softmax_lse(
     q: Any,
     k: Any,
     w: Any,
-    shared: _core.Shared,
-    *,
-    metadata: Any,
     p: Any,
+    rows: RowArguments,
+    *,
     out: Any,
     num_threads: Any,
     wide: str = "float32",
 ) -> Any:
     """Run `call`, the fast or the reference operator; `wide` is the dtype of lse."""
     q_view = _core.View(q, "q")
-    k_view = _core.View(k, "k")
-    w_view = _core.View(w, "w")
-    p_view = view(p, "p")
-    if p_view is not None and _is_absent(p_view, q_view):
-        p_view = None
+    if p is not None:
+        p = _core.View(p, "p")
+        if _is_absent(p, q_view):
+            p = None
     given_lse, given_loss_rows = out, None
-    if p_view is not None and isinstance(out, (tuple, list)) and len(out) == 2:
+    if p is not None and isinstance(out, (tuple, list)) and len(out) == 2:
         given_lse, given_loss_rows = out
-    elif p_view is not None and out is not None:
+    elif p is not None and out is not None:
         raise TypeError(f"out: expected (lse, loss_rows), as p is given, got {_type_name(out)}")
 
-    shape = _row_shape(q_view.shape, shared[5])
-    lse = Output("lse", given_lse, q, q_view, shape, wide)
-    loss_rows = None
-    if p_view is not None:
-        loss_rows = Output("loss_rows", given_loss_rows, q, q_view, lse.view.shape, wide)
-    call(
-        q_view,
-        k_view,
-        w_view,
-        p_view,
-        view(metadata, "metadata"),
-        shared,
-        num_threads,
-        lse.view,
-        _view_of(loss_rows),
-    )
-    return lse.result() if loss_rows is None else (lse.result(), loss_rows.result())
+    lse = Output("lse", given_lse, q, q_view, lse_shape(q_view.shape, rows["layout_q"]), wide)
+    own = {"q": q_view, "k": k, "w": w, "p": p, "lse": lse.array, "loss_rows": None}
+    if p is None:
+        call(own, rows, num_threads)
+        return lse.result()
+    loss_rows = Output("loss_rows", given_loss_rows, q, q_view, lse.shape, wide)
+    own["loss_rows"] = loss_rows.array
+    call(own, rows, num_threads)
+    return lse.result(), loss_rows.result()
 
 
 def run_kl_loss_grad(
@@ -92,10 +84,9 @@ def run_kl_loss_grad(
     w: Any,
     p: Any,
     lse: Any,
-    shared: _core.Shared,
-    *,
-    metadata: Any,
     row_scale: Any,
+    rows: RowArguments,
+    *,
     return_softmax: bool,
     return_loss: bool,
     grad_dtype: Any,
@@ -116,8 +107,8 @@ def run_kl_loss_grad(
     dk = Output("dk", given.dk, q, q_view, k_view.shape, grad)
     if q_view.dtype in ("bfloat16", "float16", "float32"):  # else the library refuses q
         for name, output in (("dq", dq), ("dk", dk)):
-            if output.view.dtype != grad:
-                raise TypeError(f"{name}: expected dtype {grad}, got {output.view.dtype}")
+            if output.dtype != grad:
+                raise TypeError(f"{name}: expected dtype {grad}, got {output.dtype}")
     dw = Output("dw", given.dw, q, q_view, w_view.shape, wide)
     softmax_out = loss_rows = None
     if return_softmax:
@@ -128,65 +119,47 @@ def run_kl_loss_grad(
         loss_rows = Output("loss_rows", given.loss_rows, q, q_view, lse_view.shape, wide)
     elif given.loss_rows is not None:
         raise ValueError("loss_rows: expected no buffer, as return_loss is false, got one")
-    call(
-        q_view,
-        k_view,
-        w_view,
-        p_view,
-        lse_view,
-        view(row_scale, "row_scale"),
-        view(metadata, "metadata"),
-        shared,
-        num_threads,
-        dq.view,
-        dk.view,
-        dw.view,
-        _view_of(softmax_out),
-        _view_of(loss_rows),
-    )
+    own = {
+        "q": q_view,
+        "k": k_view,
+        "w": w_view,
+        "p": p_view,
+        "lse": lse_view,
+        "row_scale": row_scale,
+        "dq": dq.array,
+        "dk": dk.array,
+        "dw": dw.array,
+        "softmax_out": None if softmax_out is None else softmax_out.array,
+        "loss_rows": None if loss_rows is None else loss_rows.array,
+    }
+    call(own, rows, num_threads)
     return KLLossGrad(
         dq.result(), dk.result(), dw.result(), _result_of(softmax_out), _result_of(loss_rows)
     )
 
 
-def run_attention_l1_norm(
+def run_attention_teacher(
     call: Callable[..., None],
     q: Any,
     k: Any,
     lse: Any,
-    shared: _core.Shared,
+    rows: RowArguments,
     *,
     softmax_scale: Any,
     max_seqlen_k: Any,
-    metadata: Any,
     out: Any,
     num_threads: Any,
     wide: str = "float32",
 ) -> Any:
     """Run `call`, the fast or the reference operator; `wide` is the dtype of p."""
-    inputs = (
-        q_view := _core.View(q, "q"),
-        _core.View(k, "k"),
-        view(lse, "lse"),
-        view(metadata, "metadata"),
-        shared,
-        softmax_scale,
-    )
-    stride = _core.teacher_stride(*inputs, max_seqlen_k)
-    rows = q_view.shape[:-2]
-    p = Output("p", out, q, q_view, (*rows, 1, stride), wide)
-    call(*inputs, num_threads, p.view)
+    q_view = _core.View(q, "q")
+    own = {"q": q_view, "k": _core.View(k, "k"), "lse": lse, "softmax_scale": softmax_scale}
+    own["p"] = None
+    stride = _core.teacher_stride(own, rows, max_seqlen_k)
+    p = Output("p", out, q, q_view, (*q_view.shape[:-2], 1, stride), wide)
+    own["p"] = p.array
+    call(own, rows, num_threads)
     return p.result()
-
-
-def _row_shape(q_shape: tuple[int, ...], layout_q: Any) -> tuple[int, ...]:
-    """Shape of lse. What is wrong with q or its layout is for the library to say."""
-    if isinstance(layout_q, str):
-        if layout_q == "TND" and len(q_shape) >= 1:
-            return (1, q_shape[0])
-        if layout_q == "BSND" and len(q_shape) >= 2:
-            return (q_shape[0], 1, q_shape[1])
-    return (0,)
 
 
 def _is_absent(p: _core.View, q: _core.View) -> bool:
@@ -228,10 +201,6 @@ def _grad_dtype(grad_dtype: Any, q_dtype: str, wide: str) -> str:
     if grad_dtype is not None and name not in ("float32", q_dtype):
         raise TypeError(f"grad_dtype: expected None, float32 or q's {q_dtype}, got {name}")
     return "float64" if wide == "float64" else name
-
-
-def _view_of(output: Output | None) -> _core.View | None:
-    return None if output is None else output.view
 
 
 def _result_of(output: Output | None) -> Any:

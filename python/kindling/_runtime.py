@@ -109,10 +109,13 @@ def apply_environment() -> None:
             ) from None
     isa = os.environ.get("KINDLING_ISA", "").strip()
     if isa:
-        try:
-            _core.set_isa(isa)
-        except ValueError as error:
-            raise ValueError(str(error).replace("isa:", "KINDLING_ISA:", 1)) from None
+        supported = _core.supported_isas()
+        if isa not in supported:
+            raise ValueError(
+                f"KINDLING_ISA: expected one that this processor has "
+                f"({', '.join(map(repr, supported))}), got {isa!r}"
+            )
+        _core.set_isa(isa)
 
 
 def _num_processors() -> int:

@@ -12,9 +12,17 @@ from typing import Any
 
 from kindling import _core
 from kindling._arrays import to_float64, to_int32
-from kindling._run import KLLossGrad, run_attention_l1_norm, run_kl_loss_grad, run_softmax_lse
+from kindling._rows import TENSORS, RowArguments, Rows, gather
+from kindling._run import KLLossGrad, run_attention_teacher, run_kl_loss_grad, run_softmax_lse
 
-__all__ = ["KLLossGrad", "attention_l1_norm", "kl_loss_grad", "make_metadata", "softmax_lse"]
+__all__ = [
+    "KLLossGrad",
+    "attention_l1_norm",
+    "attention_teacher",
+    "kl_loss_grad",
+    "make_metadata",
+    "softmax_lse",
+]
 
 _WIDE = "float64"
 
@@ -36,6 +44,8 @@ def make_metadata(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     num_cores: int | None = None,
     policy: str = "rows",
     soc_version: str | None = None,
@@ -53,27 +63,30 @@ def make_metadata(
     -------
     array, shape (64,), int32
     """
-    return _core.make_metadata(
-        num_heads_q,
-        num_heads_k,
-        head_dim,
-        to_int32(cu_seqlens_q, "cu_seqlens_q"),
-        to_int32(cu_seqlens_k, "cu_seqlens_k"),
-        to_int32(seqused_q, "seqused_q"),
-        to_int32(seqused_k, "seqused_k"),
-        to_int32(cmp_residual_k, "cmp_residual_k"),
-        batch_size,
-        max_seqlen_q,
-        max_seqlen_k,
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
-        num_cores,
-        policy,
-        soc_version,
-        out,
+    rows = _gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
+    own = {
+        "num_heads_q": num_heads_q,
+        "num_heads_k": num_heads_k,
+        "head_dim": head_dim,
+        "batch_size": batch_size,
+        "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_k": max_seqlen_k,
+    }
+    return _core.make_metadata(own, rows, num_cores, policy, soc_version, out)
 
 
 def softmax_lse(
@@ -91,6 +104,8 @@ def softmax_lse(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     p: Any = None,
     out: Any = None,
     num_threads: int | None = None,
@@ -111,24 +126,29 @@ def softmax_lse(
     loss_rows : array, shape of lse, float64
         Only where p is given.
     """
+    rows = _gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
     return run_softmax_lse(
         _core.reference_softmax_lse,
         to_float64(q, "q"),
         to_float64(k, "k"),
         to_float64(w, "w"),
-        _shared(
-            cu_seqlens_q,
-            cu_seqlens_k,
-            seqused_q,
-            seqused_k,
-            cmp_residual_k,
-            layout_q,
-            layout_k,
-            mask_mode,
-            cmp_ratio,
-        ),
-        metadata=to_int32(metadata, "metadata"),
-        p=to_float64(p, "p"),
+        to_float64(p, "p"),
+        rows,
         out=out,
         num_threads=num_threads,
         wide=_WIDE,
@@ -152,6 +172,8 @@ def kl_loss_grad(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     row_scale: Any = None,
     return_softmax: bool = True,
     return_loss: bool = False,
@@ -176,6 +198,22 @@ def kl_loss_grad(
     KLLossGrad
         All float64.
     """
+    rows = _gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
     return run_kl_loss_grad(
         _core.reference_kl_loss_grad,
         to_float64(q, "q"),
@@ -183,19 +221,8 @@ def kl_loss_grad(
         to_float64(w, "w"),
         to_float64(p, "p"),
         to_float64(lse, "lse"),
-        _shared(
-            cu_seqlens_q,
-            cu_seqlens_k,
-            seqused_q,
-            seqused_k,
-            cmp_residual_k,
-            layout_q,
-            layout_k,
-            mask_mode,
-            cmp_ratio,
-        ),
-        metadata=to_int32(metadata, "metadata"),
-        row_scale=to_float64(row_scale, "row_scale"),
+        to_float64(row_scale, "row_scale"),
+        rows,
         return_softmax=return_softmax,
         return_loss=return_loss,
         grad_dtype=None,
@@ -205,7 +232,7 @@ def kl_loss_grad(
     )
 
 
-def attention_l1_norm(
+def attention_teacher(
     q: Any,
     k: Any,
     lse: Any = None,
@@ -222,10 +249,12 @@ def attention_l1_norm(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     out: Any = None,
     num_threads: int | None = None,
 ) -> Any:
-    """:func:`kindling.attention_l1_norm` in double.
+    """:func:`kindling.attention_teacher` in double.
 
     Parameters
     ----------
@@ -238,50 +267,41 @@ def attention_l1_norm(
     -------
     array, shape (B, S1, 1, S2) or (T1, 1, stride), float64
     """
-    return run_attention_l1_norm(
-        _core.reference_attention_l1_norm,
+    rows = _gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "metadata": metadata,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
+    return run_attention_teacher(
+        _core.reference_attention_teacher,
         to_float64(q, "q"),
         to_float64(k, "k"),
         to_float64(lse, "lse"),
-        _shared(
-            cu_seqlens_q,
-            cu_seqlens_k,
-            seqused_q,
-            seqused_k,
-            cmp_residual_k,
-            layout_q,
-            layout_k,
-            mask_mode,
-            cmp_ratio,
-        ),
+        rows,
         softmax_scale=softmax_scale,
         max_seqlen_k=max_seqlen_k,
-        metadata=to_int32(metadata, "metadata"),
         out=out,
         num_threads=num_threads,
         wide=_WIDE,
     )
 
 
-def _shared(
-    cu_seqlens_q: Any,
-    cu_seqlens_k: Any,
-    seqused_q: Any,
-    seqused_k: Any,
-    cmp_residual_k: Any,
-    layout_q: Any,
-    layout_k: Any,
-    mask_mode: Any,
-    cmp_ratio: Any,
-) -> _core.Shared:
-    return (
-        to_int32(cu_seqlens_q, "cu_seqlens_q"),
-        to_int32(cu_seqlens_k, "cu_seqlens_k"),
-        to_int32(seqused_q, "seqused_q"),
-        to_int32(seqused_k, "seqused_k"),
-        to_int32(cmp_residual_k, "cmp_residual_k"),
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
-    )
+attention_l1_norm = attention_teacher
+
+
+def _gather(rows: Rows | None, causal: bool | None, given: RowArguments) -> RowArguments:
+    named = gather(rows, causal, given)
+    return {  # type: ignore[return-value]
+        name: to_int32(value, name) if name in TENSORS else value for name, value in named.items()
+    }

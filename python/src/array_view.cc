@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 #include "arguments.h"
+#include "base/message.h"
+#include "base/row_view.h"
 #include "torch_api.h"
 
 namespace kindling::python {
@@ -13,21 +16,8 @@ namespace {
 
 constexpr int32_t kDlpackCpu = 1;
 
-int64_t ItemBytes(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-    case DType::kInt32:
-      return 4;
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      return 2;
-    case DType::kFloat64:
-      return 8;
-    case DType::kOther:
-      break;
-  }
-  return 1;
-}
+// 1 where the dtype is unknown: any address is aligned then.
+int64_t ItemBytes(DType dtype) { return dtype == DType::kOther ? 1 : ElementBytes(dtype); }
 
 // The class numpy.ndarray, or null while nobody has imported NumPy: the package does so only where
 // it makes an array. Kept for the life of the process, as NumPy itself is.
@@ -108,6 +98,7 @@ Tensor ArrayView::writable_tensor() const {
 }
 
 void ArrayView::Fail(PyObject* type, const std::string& rest) const {
+  has_failed_ = true;
   Raise(type, name_ + ": expected " + rest);
 }
 
@@ -234,8 +225,8 @@ void ArrayView::AcquireTorch(const TorchApi& torch, nb::handle object, Access ac
       Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object));
     }
   } catch (nb::python_error& error) {
+    if (has_failed_ || !error.matches(PyExc_Exception)) throw;
     const std::string reason = Text(error.value());
-    if (!error.matches(PyExc_Exception) || reason.starts_with(name_ + ": ")) throw;
     Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object) + ": " + reason);
   } catch (const nb::cast_error&) {
     Fail(PyExc_TypeError, "a tensor with memory, got " + TypeName(object));
@@ -292,23 +283,22 @@ void ArrayView::SetExtents(int64_t rank, const int64_t* shape, const int64_t* st
   }
 }
 
+void ArrayView::Describe(const char* name, const std::vector<int64_t>& extents, nb::str dtype) {
+  name_ = name;
+  kind_ = ArrayKind::kNumpy;
+  dtype_ = DTypeOfName(dtype.c_str());
+  object_ = std::move(dtype);
+  const std::vector<int64_t> strides(extents.size(), 0);
+  SetExtents(static_cast<int64_t>(extents.size()), extents.data(), strides.data());
+  data_ = reinterpret_cast<void*>(uintptr_t{64});  // of no memory, but aligned
+}
+
 std::string ArrayView::DtypeName() const {
-  switch (dtype_) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kFloat16:
-      return "float16";
-    case DType::kBFloat16:
-      return "bfloat16";
-    case DType::kFloat64:
-      return "float64";
-    case DType::kInt32:
-      return "int32";
-    case DType::kOther:
-      break;
-  }
-  std::string text = "another dtype";
-  if (object_.is_valid() && nb::hasattr(object_, "dtype")) {
+  if (dtype_ != DType::kOther) return std::string(DTypeName(dtype_));
+  std::string text(kUnnamedDType);
+  if (object_.is_valid() && PyUnicode_Check(object_.ptr())) {
+    text = Text(object_);
+  } else if (object_.is_valid() && nb::hasattr(object_, "dtype")) {
     text = Text(object_.attr("dtype"));
   } else if (buffer_.obj != nullptr && buffer_.format != nullptr) {
     text = std::string("buffer format '") + buffer_.format + "'";

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kindling/tensor.h"
 
@@ -46,6 +47,9 @@ class ArrayView {
   void Acquire(nb::handle object, const char* name, Access access = Access::kRead,
                const char* expected = kAnyArray);
 
+  // Views no memory at all: only what an array will be like. `dtype` may be any word.
+  void Describe(const char* name, const std::vector<int64_t>& extents, nb::str dtype);
+
   // Memory of 16-bit integers that stands for bfloat16, which NumPy cannot name by itself.
   void ReadAsBfloat16() { dtype_ = DType::kBFloat16; }
 
@@ -67,8 +71,9 @@ class ArrayView {
 
   std::string name_;
   Access access_ = Access::kRead;
+  mutable bool has_failed_ = false;  // by Fail
   const char* expected_ = "";
-  nb::object object_;  // the array itself, or a temporary that holds its memory
+  nb::object object_;  // the array, a temporary that holds its memory, or a dtype's name
   Py_buffer buffer_{};
   nb::ndarray<nb::ro> dlpack_;
   ArrayKind kind_ = ArrayKind::kAbsent;

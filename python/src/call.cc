@@ -1,14 +1,10 @@
 #include "call.h"
 
+#include <new>
 #include <string>
-#include <string_view>
-
-#include "arguments.h"
 
 namespace kindling::python {
 namespace {
-
-constexpr std::string_view kUnnamedDtype = "another dtype";
 
 PyObject* ErrorType(StatusCode code) {
   switch (code) {
@@ -21,51 +17,80 @@ PyObject* ErrorType(StatusCode code) {
   }
 }
 
-bool IsAbout(std::string_view message, const ArrayView& view) {
-  return !view.name().empty() && message.starts_with(view.name() + ":");
-}
-
 }  // namespace
 
-void LengthViews::Acquire(nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
-                          nb::handle seqused_k, nb::handle cmp_residual_k, SequenceArgs& args) {
-  const auto acquire = [](ArrayView& view, nb::handle object, const char* name) {
-    view.Acquire(object, name, Access::kRead, kInt32Array);
-    return view.tensor();
-  };
-  args.cu_seqlens_q = acquire(views[0], cu_seqlens_q, "cu_seqlens_q");
-  args.cu_seqlens_k = acquire(views[1], cu_seqlens_k, "cu_seqlens_k");
-  args.seqused_q = acquire(views[2], seqused_q, "seqused_q");
-  args.seqused_k = acquire(views[3], seqused_k, "seqused_k");
-  args.cmp_residual_k = acquire(views[4], cmp_residual_k, "cmp_residual_k");
+Views::~Views() {
+  for (size_t i = 0; i < num_owned_; ++i) owned_[i].view.~ArrayView();
 }
 
-int64_t LengthViews::num_elements() const {
+const ArrayView& Views::Add(nb::handle object, const char* name, Access access,
+                            const char* expected) {
+  static const nb::handle view_type = nb::type<ArrayView>();
+  const ArrayView* view = nullptr;
+  if (object.type().is(view_type)) {
+    view = nb::inst_ptr<ArrayView>(object);
+  } else {
+    ArrayView& made = *new (&owned_.at(num_owned_).view) ArrayView();
+    ++num_owned_;
+    made.Acquire(object, name, access, expected);
+    view = &made;
+  }
+  all_.at(num_all_++) = view;
+  return *view;
+}
+
+const ArrayView* Views::Find(std::string_view name) const {
+  for (size_t i = 0; i < num_all_; ++i) {
+    if (all_[i]->name() == name) return all_[i];
+  }
+  return nullptr;
+}
+
+bool Views::has_torch() const {
+  for (size_t i = 0; i < num_all_; ++i) {
+    if (all_[i]->kind() == ArrayKind::kTorch) return true;
+  }
+  return false;
+}
+
+int64_t Views::num_elements() const {
   int64_t num_elements = 0;
-  for (const ArrayView& view : views) {
-    if (view.tensor().rank == 1) num_elements += view.tensor().shape[0];
+  for (size_t i = 0; i < num_all_; ++i) {
+    const ConstTensor tensor = all_[i]->tensor();
+    if (tensor.rank == 1) num_elements += tensor.shape[0];
   }
   return num_elements;
 }
 
-void RaiseIfError(const Status& status, const LengthViews& lengths,
-                  std::initializer_list<const ArrayView*> others) {
+void RaiseIfError(const Status& status, const Views* views) {
   if (status.ok()) return;
-  std::string message = status.message();
-  if (status.code() == StatusCode::kInvalidDtype && message.ends_with(kUnnamedDtype)) {
-    const ArrayView* culprit = nullptr;
-    for (const ArrayView& view : lengths.views) {
-      if (IsAbout(message, view)) culprit = &view;
-    }
-    for (const ArrayView* view : others) {
-      if (view != nullptr && IsAbout(message, *view)) culprit = view;
-    }
-    if (culprit != nullptr) {
-      message.resize(message.size() - kUnnamedDtype.size());
-      message += culprit->DtypeName();
-    }
+  const ArrayView* culprit = nullptr;
+  if (status.lacks_dtype_name() && views != nullptr) culprit = views->Find(status.argument());
+  Raise(ErrorType(status.code()),
+        culprit != nullptr ? status.MessageWithDtype(culprit->DtypeName()) : status.message());
+}
+
+NamedValues::NamedValues(const nb::dict& values, const char* what,
+                         const std::vector<PyObject*>& keys)
+    : values_(values), what_(what), keys_(keys) {
+  if (values.size() != keys.size()) {
+    Raise(PyExc_TypeError, std::string(what) + ": expected " + std::to_string(keys.size()) +
+                               " names, got " + std::to_string(values.size()));
   }
-  Raise(ErrorType(status.code()), message);
+}
+
+nb::handle NamedValues::Next() {
+  PyObject* key = keys_[next_++];
+  PyObject* value = PyDict_GetItemWithError(values_.ptr(), key);
+  if (value == nullptr) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    Raise(PyExc_TypeError, std::string(what_) + ": expected " + Text(key) + ", got none");
+  }
+  return value;
+}
+
+void Binder::RaiseNone(const char* name) {
+  Raise(PyExc_TypeError, std::string(name) + ": expected " + kAnyArray + ", got None");
 }
 
 }  // namespace kindling::python

@@ -1,34 +1,140 @@
-// What every bound call does around the library's: shared arguments in, Status out.
+// What every bound call does around the library's: named Python arguments in, Status out.
 #ifndef KINDLING_PYTHON_SRC_CALL_H_
 #define KINDLING_PYTHON_SRC_CALL_H_
 
 #include <nanobind/nanobind.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <initializer_list>
+#include <string_view>
+#include <vector>
 
+#include "arguments.h"
 #include "array_view.h"
-#include "kindling/problem.h"
 #include "kindling/status.h"
+#include "kindling/tensor.h"
+#include "problem/arguments.h"
 
 namespace kindling::python {
 
-// The five length tensors of a call, in the order of SequenceArgs.
-struct LengthViews {
-  std::array<ArrayView, 5> views;
+// The arrays of one call, for as long as it lasts.
+class Views {
+ public:
+  Views() = default;
+  ~Views();
+  Views(const Views&) = delete;
+  Views& operator=(const Views&) = delete;
 
-  // Views the arrays and points `args` at them.
-  void Acquire(nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
-               nb::handle seqused_k, nb::handle cmp_residual_k, SequenceArgs& args);
-  // Elements of all of them: how much there is to check.
+  // A view of `object`: itself where it is one, else a new one. None is absent.
+  // Errors: as ArrayView::Acquire.
+  const ArrayView& Add(nb::handle object, const char* name, Access access, const char* expected);
+
+  // The view of an argument, or null.
+  const ArrayView* Find(std::string_view name) const;
+  bool has_torch() const;
+  // Elements of all arrays of rank 1: how much there is to check.
   int64_t num_elements() const;
+
+ private:
+  static constexpr size_t kMost = 24;  // above the arguments of any operator
+
+  // Room for a view that is made only where it is needed: there are few in most calls.
+  union Slot {
+    Slot() {}
+    ~Slot() {}
+    ArrayView view;
+  };
+
+  std::array<Slot, kMost> owned_;
+  std::array<const ArrayView*, kMost> all_;
+  size_t num_owned_ = 0;
+  size_t num_all_ = 0;
 };
 
 // Throws the Python error of a failed `status`: ValueError, TypeError for a dtype, MemoryError.
 // Where the library met a dtype that it has no word for, the view of that argument has one.
-void RaiseIfError(const Status& status, const LengthViews& lengths,
-                  std::initializer_list<const ArrayView*> others);
+void RaiseIfError(const Status& status, const Views* views = nullptr);
+
+// Values by name, of a dict whose keys are the names that `visit_all` visits, no more and no less.
+class NamedValues {
+ public:
+  // `keys`: the names, interned, in the order in which Next is called.
+  NamedValues(const nb::dict& values, const char* what, const std::vector<PyObject*>& keys);
+  nb::handle Next();
+
+ private:
+  nb::handle values_;
+  const char* what_;
+  const std::vector<PyObject*>& keys_;
+  size_t next_ = 0;
+};
+
+// The names that a visitor of problem/arguments.h visits, as interned Python strings.
+class Names {
+ public:
+  template <class Field>
+  void operator()(ArgumentName name, Field&) {
+    keys.push_back(PyUnicode_InternFromString(name.text));
+  }
+  std::vector<PyObject*> keys;
+};
+
+// Fills in the fields that it visits from the values of a dict.
+class Binder {
+ public:
+  Binder(NamedValues values, Views& views, const char* expected)
+      : values_(values), views_(views), expected_(expected) {}
+
+  void operator()(ArgumentName name, ConstTensor& field) {
+    const nb::handle value = values_.Next();
+    if (value.is_none() && name.is_optional) return;
+    if (value.is_none()) RaiseNone(name.text);
+    field = views_.Add(value, name.text, Access::kRead, expected_).tensor();
+  }
+  void operator()(ArgumentName name, Tensor& field) {
+    const nb::handle value = values_.Next();
+    if (!value.is_none()) {
+      field = views_.Add(value, name.text, Access::kWrite, expected_).writable_tensor();
+    }
+  }
+  void operator()(ArgumentName name, std::string_view& field) {
+    field = AsText(values_.Next(), name.text);
+  }
+  void operator()(ArgumentName name, int64_t& field) { field = AsInt64(values_.Next(), name.text); }
+  void operator()(ArgumentName name, double& field) { field = AsDouble(values_.Next(), name.text); }
+
+ private:
+  [[noreturn]] static void RaiseNone(const char* name);
+
+  NamedValues values_;
+  Views& views_;
+  const char* expected_;
+};
+
+// Which rows see which keys, from the dict that the package calls RowArguments.
+template <class Args>
+void BindRows(const nb::dict& rows, Args& args, Views& views) {
+  static const auto* const names = [] {
+    auto* made = new Names();
+    Args any;
+    VisitRows(any, *made);
+    return made;
+  }();
+  VisitRows(args, Binder(NamedValues(rows, "rows", names->keys), views, kInt32Array));
+}
+
+// An operator's own arguments, outputs included.
+template <class Args>
+void BindOwn(const nb::dict& own, Args& args, Views& views) {
+  static const auto* const names = [] {
+    auto* made = new Names();
+    Args any;
+    VisitOwn(any, *made);
+    return made;
+  }();
+  VisitOwn(args, Binder(NamedValues(own, "arguments", names->keys), views, kAnyArray));
+}
 
 template <class Argument>
 inline constexpr auto kNullable = nb::arg().none();

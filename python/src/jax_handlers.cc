@@ -2,15 +2,10 @@
 // from its own threads, any number at once and without the GIL; nothing here touches Python but
 // JaxHandlers.
 //
-// | handler      | operands: the five length tensors, then | results                             |
-// | softmax_lse  | q, k, w [, p]                           | lse [, loss_rows, which needs p]    |
-// | kl_loss_grad | q, k, w, p, lse [, row_scale]           | dq, dk, dw [, softmax_out]          |
-// |              |                                         | [, loss_rows]                       |
-// | teacher      | q, k [, lse]                            | p                                   |
-// | total_loss   | only loss_rows and num_rows             | sum of loss_rows / num_rows, fp32   |
-//
-// Operands and results are dense. A length tensor that is absent has no elements, any other is left
-// out at the end.
+// The handlers of operators are alike: `operands` and `results` name the arguments that are there,
+// in turn, with commas; every other attribute has the name of its argument. total_loss takes
+// loss_rows and num_rows and gives sum of loss_rows / num_rows in fp32. Operands and results are
+// dense.
 #include "jax_handlers.h"
 
 #include <xla/ffi/api/ffi.h>
@@ -18,9 +13,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "kindling/operators.h"
+#include "problem/arguments.h"
 
 namespace kindling::python {
 namespace {
@@ -58,48 +55,58 @@ Tensor AsTensor(const ffi::AnyBuffer& buffer) {
   return tensor;
 }
 
-// Operands and results of a call, in turn; absent tensors after the last. The library says which of
-// them it cannot do without.
-class Buffers {
- public:
-  Buffers(ffi::RemainingArgs operands, ffi::RemainingRets results)
-      : operands_(operands), results_(results) {}
+// Calls take(name, index) for each of the comma-separated names.
+template <class Take>
+void ForNames(std::string_view names, Take take) {
+  for (size_t index = 0; !names.empty(); ++index) {
+    const size_t end = std::min(names.find(','), names.size());
+    take(names.substr(0, end), index);
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+}
 
-  void TakeLengths(SequenceArgs& args) {
-    args.cu_seqlens_q = Operand();
-    args.cu_seqlens_k = Operand();
-    args.seqused_q = Operand();
-    args.seqused_k = Operand();
-    args.cmp_residual_k = Operand();
+// Fills in the fields that it visits, where the call has an operand, a result or an attribute of
+// their names. The library says which of them it cannot do without.
+class Binder {
+ public:
+  Binder(const ffi::RemainingArgs& operands, const ffi::RemainingRets& results,
+         const ffi::Dictionary& attributes)
+      : operands_(operands), results_(results), attributes_(attributes) {
+    operand_names_ = Attribute<std::string_view>("operands").value_or("");
+    result_names_ = Attribute<std::string_view>("results").value_or("");
   }
-  ConstTensor Operand() {
-    auto operand = operands_.get<ffi::AnyBuffer>(next_operand_++);
-    return operand.has_value() ? AsTensor(operand.value()) : Tensor();
+
+  void operator()(ArgumentName name, ConstTensor& field) {
+    ForNames(operand_names_, [&](std::string_view operand, size_t index) {
+      if (operand != name.text) return;
+      auto buffer = operands_.get<ffi::AnyBuffer>(index);
+      if (buffer.has_value()) field = AsTensor(buffer.value());
+    });
   }
-  Tensor Result() {
-    auto result = results_.get<ffi::AnyBuffer>(next_result_++);
-    return result.has_value() ? AsTensor(*result.value()) : Tensor();
+  void operator()(ArgumentName name, Tensor& field) {
+    ForNames(result_names_, [&](std::string_view result, size_t index) {
+      if (result != name.text) return;
+      auto buffer = results_.get<ffi::AnyBuffer>(index);
+      if (buffer.has_value()) field = AsTensor(*buffer.value());
+    });
+  }
+  template <class Value>
+  void operator()(ArgumentName name, Value& field) {
+    field = Attribute<Value>(name.text).value_or(field);
+  }
+
+  template <class Value>
+  std::optional<Value> Attribute(std::string_view name) const {
+    if (!attributes_.contains<Value>(name)) return std::nullopt;
+    return attributes_.get<Value>(name).value();
   }
 
  private:
-  ffi::RemainingArgs operands_;
-  ffi::RemainingRets results_;
-  size_t next_operand_ = 0;
-  size_t next_result_ = 0;
+  const ffi::RemainingArgs& operands_;
+  const ffi::RemainingRets& results_;
+  const ffi::Dictionary& attributes_;
+  std::string_view operand_names_, result_names_;
 };
-
-// A call's arguments but the tensors of its own.
-template <class Args>
-Args SharedArguments(Buffers& buffers, std::string_view layout_q, std::string_view layout_k,
-                     int64_t mask_mode, int64_t cmp_ratio) {
-  Args args;
-  buffers.TakeLengths(args);
-  args.layout_q = layout_q;
-  args.layout_k = layout_k;
-  args.mask_mode = mask_mode;
-  args.cmp_ratio = cmp_ratio;
-  return args;
-}
 
 ffi::Error AsError(const Status& status) {
   if (status.ok()) return ffi::Error::Success();
@@ -108,53 +115,23 @@ ffi::Error AsError(const Status& status) {
                     status.message());
 }
 
-ffi::Error RunSoftmaxLse(ffi::RemainingArgs operands, ffi::RemainingRets results,
-                         std::string_view layout_q, std::string_view layout_k, int64_t mask_mode,
-                         int64_t cmp_ratio) {
-  Buffers buffers(operands, results);
-  auto args = SharedArguments<SoftmaxLseArgs>(buffers, layout_q, layout_k, mask_mode, cmp_ratio);
-  args.q = buffers.Operand();
-  args.k = buffers.Operand();
-  args.w = buffers.Operand();
-  args.p = buffers.Operand();
-  args.lse = buffers.Result();
-  args.loss_rows = buffers.Result();
-  return AsError(SoftmaxLse(args));
-}
-
-ffi::Error RunKLLossGrad(ffi::RemainingArgs operands, ffi::RemainingRets results,
-                         std::string_view layout_q, std::string_view layout_k, int64_t mask_mode,
-                         int64_t cmp_ratio, bool return_softmax) {
-  Buffers buffers(operands, results);
-  auto args = SharedArguments<KLLossGradArgs>(buffers, layout_q, layout_k, mask_mode, cmp_ratio);
-  args.q = buffers.Operand();
-  args.k = buffers.Operand();
-  args.w = buffers.Operand();
-  args.p = buffers.Operand();
-  args.lse = buffers.Operand();
-  args.row_scale = buffers.Operand();
-  args.dq = buffers.Result();
-  args.dk = buffers.Result();
-  args.dw = buffers.Result();
-  if (return_softmax) args.softmax_out = buffers.Result();
-  args.loss_rows = buffers.Result();
-  return AsError(KLLossGrad(args));
-}
-
-ffi::Error RunTeacher(ffi::RemainingArgs operands, ffi::RemainingRets results,
-                      std::string_view layout_q, std::string_view layout_k, int64_t mask_mode,
-                      int64_t cmp_ratio, double softmax_scale, int64_t max_seqlen_k) {
-  Buffers buffers(operands, results);
-  auto args =
-      SharedArguments<AttentionL1NormArgs>(buffers, layout_q, layout_k, mask_mode, cmp_ratio);
-  args.q = buffers.Operand();
-  args.k = buffers.Operand();
-  args.lse = buffers.Operand();
-  args.softmax_scale = softmax_scale;
-  args.p = buffers.Result();
+Status Run(const SoftmaxLseArgs& args, const Binder&) { return SoftmaxLse(args); }
+Status Run(const KLLossGradArgs& args, const Binder&) { return KLLossGrad(args); }
+Status Run(const AttentionL1NormArgs& args, const Binder& binder) {
   // A width that is too small is max_seqlen_k's fault here, as the caller has given no p.
+  const auto max_seqlen_k = binder.Attribute<int64_t>("max_seqlen_k").value_or(0);
   const Status status = TeacherStride(args, max_seqlen_k).status();
-  return AsError(status.ok() ? AttentionL1Norm(args) : status);
+  return status.ok() ? AttentionL1Norm(args) : status;
+}
+
+template <class Args>
+ffi::Error RunOperator(ffi::RemainingArgs operands, ffi::RemainingRets results,
+                       ffi::Dictionary attributes) {
+  Args args;
+  Binder binder(operands, results, attributes);
+  VisitRows(args, binder);
+  VisitOwn(args, binder);
+  return AsError(Run(args, binder));
 }
 
 ffi::Error RunTotalLoss(ffi::Buffer<ffi::F32> loss_rows, ffi::BufferR0<ffi::S32> num_rows,
@@ -165,20 +142,11 @@ ffi::Error RunTotalLoss(ffi::Buffer<ffi::F32> loss_rows, ffi::BufferR0<ffi::S32>
   return ffi::Error::Success();
 }
 
-auto Bind() {
-  return ffi::Ffi::Bind()
-      .RemainingArgs()
-      .RemainingRets()
-      .Attr<std::string_view>("layout_q")
-      .Attr<std::string_view>("layout_k")
-      .Attr<int64_t>("mask_mode")
-      .Attr<int64_t>("cmp_ratio");
-}
+auto Bind() { return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs(); }
 
-XLA_FFI_DEFINE_HANDLER_EXPLICIT(kSoftmaxLse, RunSoftmaxLse, Bind());
-XLA_FFI_DEFINE_HANDLER_EXPLICIT(kKLLossGrad, RunKLLossGrad, Bind().Attr<bool>("return_softmax"));
-XLA_FFI_DEFINE_HANDLER_EXPLICIT(kTeacher, RunTeacher,
-                                Bind().Attr<double>("softmax_scale").Attr<int64_t>("max_seqlen_k"));
+XLA_FFI_DEFINE_HANDLER_EXPLICIT(kSoftmaxLse, RunOperator<SoftmaxLseArgs>, Bind());
+XLA_FFI_DEFINE_HANDLER_EXPLICIT(kKLLossGrad, RunOperator<KLLossGradArgs>, Bind());
+XLA_FFI_DEFINE_HANDLER_EXPLICIT(kAttentionTeacher, RunOperator<AttentionL1NormArgs>, Bind());
 XLA_FFI_DEFINE_HANDLER_EXPLICIT(kTotalLoss, RunTotalLoss,
                                 ffi::Ffi::Bind()
                                     .Arg<ffi::Buffer<ffi::F32>>()
@@ -195,7 +163,7 @@ nb::dict JaxHandlers() {
   nb::dict handlers;
   handlers["softmax_lse"] = Capsule(kSoftmaxLse);
   handlers["kl_loss_grad"] = Capsule(kKLLossGrad);
-  handlers["teacher"] = Capsule(kTeacher);
+  handlers["attention_teacher"] = Capsule(kAttentionTeacher);
   handlers["total_loss"] = Capsule(kTotalLoss);
   return handlers;
 }

@@ -37,7 +37,7 @@ int64_t NumCores(nb::handle num_cores, nb::handle soc_version) {
   int64_t by_default = GetNumThreads();
   if (!soc_version.is_none()) {
     const Result<SocProfile> profile = ParseSocVersion(AsText(soc_version, "soc_version"));
-    RaiseIfError(profile.status(), {}, {});
+    RaiseIfError(profile.status());
     by_default = profile.value().num_cores;
   }
   return AsInt64Or(num_cores, "num_cores", by_default);
@@ -51,47 +51,28 @@ PlanPolicy AsPolicy(nb::handle policy) {
                               (text.data() == nullptr ? "None" : "\"" + std::string(text) + "\""));
 }
 
-nb::object PyMakeMetadata(nb::handle num_heads_q, nb::handle num_heads_k, nb::handle head_dim,
-                          nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
-                          nb::handle seqused_k, nb::handle cmp_residual_k, nb::handle batch_size,
-                          nb::handle max_seqlen_q, nb::handle max_seqlen_k, nb::handle layout_q,
-                          nb::handle layout_k, nb::handle mask_mode, nb::handle cmp_ratio,
-                          nb::handle num_cores, nb::handle policy, nb::handle soc_version,
-                          nb::handle out) {
+nb::object PyMakeMetadata(const nb::dict& own, const nb::dict& rows, nb::handle num_cores,
+                          nb::handle policy, nb::handle soc_version, nb::handle out) {
   MetadataArgs args;
-  args.num_heads_q = AsInt64(num_heads_q, "num_heads_q");
-  args.num_heads_k = AsInt64(num_heads_k, "num_heads_k");
-  args.head_dim = AsInt64(head_dim, "head_dim");
-  LengthViews lengths;
-  lengths.Acquire(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, args);
-  args.batch_size = AsInt64(batch_size, "batch_size");
-  args.max_seqlen_q = AsInt64(max_seqlen_q, "max_seqlen_q");
-  args.max_seqlen_k = AsInt64(max_seqlen_k, "max_seqlen_k");
-  args.layout_q = AsText(layout_q, "layout_q");
-  args.layout_k = AsText(layout_k, "layout_k");
-  args.mask_mode = AsInt64(mask_mode, "mask_mode");
-  args.cmp_ratio = AsInt64(cmp_ratio, "cmp_ratio");
+  Views views;
+  BindOwn(own, args, views);
+  BindRows(rows, args, views);
   args.num_cores = NumCores(num_cores, soc_version);
   args.policy = AsPolicy(policy);
-  ArrayView out_view;
-  out_view.Acquire(out, "metadata", Access::kWrite, kInt32Array);
-
-  bool use_torch = false;
-  for (const ArrayView& view : lengths.views) use_torch |= view.kind() == ArrayKind::kTorch;
-  nb::object record = out.is_none() ? NewRecord(use_torch) : nb::borrow(out);
-  ArrayView record_view;
-  if (out.is_none()) record_view.Acquire(record, "metadata", Access::kWrite);
-  const Tensor tensor = (out.is_none() ? record_view : out_view).writable_tensor();
+  const bool use_torch = views.has_torch();
+  const int64_t num_lengths = views.num_elements();
+  const bool is_new = out.is_none();
+  const nb::object record = is_new ? NewRecord(use_torch) : nb::borrow(out);
+  const Tensor tensor =
+      views.Add(record, "metadata", Access::kWrite, kInt32Array).writable_tensor();
 
   Status status;
   {
     std::optional<nb::gil_scoped_release> no_gil;
-    if (args.policy == PlanPolicy::kBalanced || lengths.num_elements() > kManyLengths) {
-      no_gil.emplace();
-    }
+    if (args.policy == PlanPolicy::kBalanced || num_lengths > kManyLengths) no_gil.emplace();
     status = MakeMetadata(args, tensor);
   }
-  RaiseIfError(status, lengths, {&out_view});
+  RaiseIfError(status, &views);
   return record;
 }
 

@@ -3,39 +3,23 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "arguments.h"
 #include "base/checked_math.h"
+#include "base/message.h"
 #include "call.h"
 #include "kindling/runtime.h"
+#include "kindling/schema.h"
 #include "problem/operator_call.h"
 
 namespace kindling::python {
 namespace {
-
-ConstTensor Read(const ArrayView* view) { return view != nullptr ? view->tensor() : ConstTensor(); }
-Tensor Write(const ArrayView* view) { return view != nullptr ? view->writable_tensor() : Tensor(); }
-
-// The arguments that the operators share, as the package hands them over: the five length tensors,
-// layout_q, layout_k, mask_mode and cmp_ratio.
-class SharedArguments {
- public:
-  SharedArguments(const nb::tuple& shared, SequenceArgs& args) : owner_(shared) {
-    if (shared.size() != 9) Raise(PyExc_ValueError, "shared: expected nine arguments");
-    lengths_.Acquire(shared[0], shared[1], shared[2], shared[3], shared[4], args);
-    args.layout_q = AsText(shared[5], "layout_q");
-    args.layout_k = AsText(shared[6], "layout_k");
-    args.mask_mode = AsInt64(shared[7], "mask_mode");
-    args.cmp_ratio = AsInt64(shared[8], "cmp_ratio");
-  }
-  const LengthViews& lengths() const { return lengths_; }
-
- private:
-  nb::tuple owner_;  // of the layouts' text
-  LengthViews lengths_;
-};
 
 template <class Function>
 auto WithoutGil(Function&& function) {
@@ -43,77 +27,37 @@ auto WithoutGil(Function&& function) {
   return function();
 }
 
-enum class Precision : uint8_t { kFast, kDouble };
+// A call's arguments by name: `own` holds those of the operator alone, `rows` which rows see which
+// keys.
+template <class Args>
+struct Call {
+  Call(const nb::dict& own, const nb::dict& rows) {
+    BindOwn(own, args, views);
+    BindRows(rows, args, views);
+  }
 
-template <Precision precision>
-void PySoftmaxLse(const ArrayView* q, const ArrayView* k, const ArrayView* w, const ArrayView* p,
-                  const ArrayView* metadata, const nb::tuple& shared_arguments,
-                  nb::handle num_threads, const ArrayView* lse, const ArrayView* loss_rows) {
-  SoftmaxLseArgs args;
-  const SharedArguments shared(shared_arguments, args);
+  Args args;
+  Views views;
+};
+
+template <class Args>
+using Operator = Status (*)(const Args& args, const RunOptions& options);
+template <class Args>
+using Reference = Status (*)(const Args& args);
+
+template <class Args, Operator<Args> run>
+void PyRun(const nb::dict& own, const nb::dict& rows, nb::handle num_threads) {
+  const Call<Args> call(own, rows);
   RunOptions options;
   options.num_threads = AsInt64Or(num_threads, "num_threads", 0);
-  args.q = Read(q);
-  args.k = Read(k);
-  args.w = Read(w);
-  args.p = Read(p);
-  args.metadata = Read(metadata);
-  args.lse = Write(lse);
-  args.loss_rows = Write(loss_rows);
-  const Status status = WithoutGil([&] {
-    return precision == Precision::kFast ? SoftmaxLse(args, options) : reference::SoftmaxLse(args);
-  });
-  RaiseIfError(status, shared.lengths(), {q, k, w, p, metadata, lse, loss_rows});
+  RaiseIfError(WithoutGil([&] { return run(call.args, options); }), &call.views);
 }
 
-template <Precision precision>
-void PyKLLossGrad(const ArrayView* q, const ArrayView* k, const ArrayView* w, const ArrayView* p,
-                  const ArrayView* lse, const ArrayView* row_scale, const ArrayView* metadata,
-                  const nb::tuple& shared_arguments, nb::handle num_threads, const ArrayView* dq,
-                  const ArrayView* dk, const ArrayView* dw, const ArrayView* softmax_out,
-                  const ArrayView* loss_rows) {
-  KLLossGradArgs args;
-  const SharedArguments shared(shared_arguments, args);
-  RunOptions options;
-  options.num_threads = AsInt64Or(num_threads, "num_threads", 0);
-  args.q = Read(q);
-  args.k = Read(k);
-  args.w = Read(w);
-  args.p = Read(p);
-  args.lse = Read(lse);
-  args.row_scale = Read(row_scale);
-  args.metadata = Read(metadata);
-  args.dq = Write(dq);
-  args.dk = Write(dk);
-  args.dw = Write(dw);
-  args.softmax_out = Write(softmax_out);
-  args.loss_rows = Write(loss_rows);
-  const Status status = WithoutGil([&] {
-    return precision == Precision::kFast ? KLLossGrad(args, options) : reference::KLLossGrad(args);
-  });
-  RaiseIfError(status, shared.lengths(),
-               {q, k, w, p, lse, row_scale, metadata, dq, dk, dw, softmax_out, loss_rows});
-}
-
-template <Precision precision>
-void PyAttentionL1Norm(const ArrayView* q, const ArrayView* k, const ArrayView* lse,
-                       const ArrayView* metadata, const nb::tuple& shared_arguments,
-                       nb::handle softmax_scale, nb::handle num_threads, const ArrayView* p) {
-  AttentionL1NormArgs args;
-  const SharedArguments shared(shared_arguments, args);
-  RunOptions options;
-  options.num_threads = AsInt64Or(num_threads, "num_threads", 0);
-  args.softmax_scale = AsDouble(softmax_scale, "softmax_scale");
-  args.q = Read(q);
-  args.k = Read(k);
-  args.lse = Read(lse);
-  args.metadata = Read(metadata);
-  args.p = Write(p);
-  const Status status = WithoutGil([&] {
-    return precision == Precision::kFast ? AttentionL1Norm(args, options)
-                                         : reference::AttentionL1Norm(args);
-  });
-  RaiseIfError(status, shared.lengths(), {q, k, lse, metadata, p});
+template <class Args, Reference<Args> run>
+void PyRunReference(const nb::dict& own, const nb::dict& rows, nb::handle num_threads) {
+  const Call<Args> call(own, rows);
+  AsInt64Or(num_threads, "num_threads", 0);
+  RaiseIfError(WithoutGil([&] { return run(call.args); }), &call.views);
 }
 
 // Dense outputs of a call that is only described. Their addresses are those of no memory, and far
@@ -151,67 +95,33 @@ class DescribedOutputs {
   uintptr_t next_address_ = 0;
 };
 
-// For callers whose lengths are still to come: all errors that need no element of any array.
-void PyDescribeSoftmaxLse(const ArrayView* q, const ArrayView* k, const ArrayView* w,
-                          const ArrayView* p, const nb::tuple& shared_arguments) {
-  SoftmaxLseArgs args;
-  const SharedArguments shared(shared_arguments, args);
-  args.q = Read(q);
-  args.k = Read(k);
-  args.w = Read(w);
-  args.p = Read(p);
-  DescribedOutputs outputs;
+void DescribeOutputs(SoftmaxLseArgs& args, DescribedOutputs& outputs) {
   args.lse = outputs.PerRow(args.q, args.layout_q);
-  if (p != nullptr) args.loss_rows = outputs.PerRow(args.q, args.layout_q);
-  RaiseIfError(DescribeSoftmaxLse(args, kindling::Precision::kNative), shared.lengths(),
-               {q, k, w, p});
+  if (args.p.rank >= 0) args.loss_rows = outputs.PerRow(args.q, args.layout_q);
 }
-
-void PyDescribeKLLossGrad(const ArrayView* q, const ArrayView* k, const ArrayView* w,
-                          const ArrayView* p, const ArrayView* lse, const ArrayView* row_scale,
-                          const nb::tuple& shared_arguments) {
-  KLLossGradArgs args;
-  const SharedArguments shared(shared_arguments, args);
-  args.q = Read(q);
-  args.k = Read(k);
-  args.w = Read(w);
-  args.p = Read(p);
-  args.lse = Read(lse);
-  args.row_scale = Read(row_scale);
-  DescribedOutputs outputs;
+void DescribeOutputs(KLLossGradArgs& args, DescribedOutputs& outputs) {
   args.dq = outputs.Like(args.q, args.q.dtype);
   args.dk = outputs.Like(args.k, args.q.dtype);
   args.dw = outputs.Like(args.w, DType::kFloat32);
-  RaiseIfError(DescribeKLLossGrad(args, kindling::Precision::kNative), shared.lengths(),
-               {q, k, w, p, lse, row_scale});
 }
-
-void PyDescribeAttentionL1Norm(const ArrayView* q, const ArrayView* k, const ArrayView* lse,
-                               const nb::tuple& shared_arguments, nb::handle softmax_scale) {
-  AttentionL1NormArgs args;
-  const SharedArguments shared(shared_arguments, args);
-  args.softmax_scale = AsDouble(softmax_scale, "softmax_scale");
-  args.q = Read(q);
-  args.k = Read(k);
-  args.lse = Read(lse);
-  DescribedOutputs outputs;
+void DescribeOutputs(AttentionL1NormArgs& args, DescribedOutputs& outputs) {
   args.p = outputs.Teacher(args.q, args.k, args.layout_q, args.layout_k);
-  RaiseIfError(DescribeAttentionL1Norm(args, kindling::Precision::kNative), shared.lengths(),
-               {q, k, lse});
 }
 
-int64_t PyTeacherStride(const ArrayView* q, const ArrayView* k, const ArrayView* lse,
-                        const ArrayView* metadata, const nb::tuple& shared_arguments,
-                        nb::handle softmax_scale, nb::handle max_seqlen_k) {
-  AttentionL1NormArgs args;
-  const SharedArguments shared(shared_arguments, args);
-  args.softmax_scale = AsDouble(softmax_scale, "softmax_scale");
-  args.q = Read(q);
-  args.k = Read(k);
-  args.lse = Read(lse);
-  args.metadata = Read(metadata);
-  const Result<int64_t> stride = TeacherStride(args, AsInt64(max_seqlen_k, "max_seqlen_k"));
-  RaiseIfError(stride.status(), shared.lengths(), {q, k, lse, metadata});
+// For callers whose lengths or memory are still to come: all errors that need no element of any
+// array. Outputs that are not given are those that the library would accept.
+template <class Args, Status (*describe)(const Args&, Precision)>
+void PyDescribe(const nb::dict& own, const nb::dict& rows) {
+  Call<Args> call(own, rows);
+  DescribedOutputs outputs;
+  DescribeOutputs(call.args, outputs);
+  RaiseIfError(describe(call.args, Precision::kNative), &call.views);
+}
+
+int64_t PyTeacherStride(const nb::dict& own, const nb::dict& rows, nb::handle max_seqlen_k) {
+  const Call<AttentionL1NormArgs> call(own, rows);
+  const Result<int64_t> stride = TeacherStride(call.args, AsInt64(max_seqlen_k, "max_seqlen_k"));
+  RaiseIfError(stride.status(), &call.views);
   return stride.value();
 }
 
@@ -235,23 +145,61 @@ double PyTotalLoss(const ArrayView& loss_rows) {
   return total;
 }
 
-nb::tuple Shape(const ArrayView& view) {
+nb::object Shape(const ArrayView& view) {
   const ConstTensor tensor = view.tensor();
-  nb::list shape;
-  for (int32_t axis = 0; axis < tensor.rank && axis < kMaxRank; ++axis) {
-    shape.append(tensor.shape[axis]);
+  const int32_t rank = std::clamp(tensor.rank, 0, kMaxRank);
+  nb::object shape = nb::steal(PyTuple_New(rank));
+  if (!shape.is_valid()) throw nb::python_error();
+  for (int32_t axis = 0; axis < rank; ++axis) {
+    PyTuple_SetItem(shape.ptr(), axis, PyLong_FromLongLong(tensor.shape[axis]));
   }
-  return nb::tuple(shape);
+  return shape;
 }
 
-const char* KindName(const ArrayView& view) {
+// A view without memory, of a shape and a dtype that an array will have.
+ArrayView* DescribedView(const char* name, const nb::tuple& shape, nb::str dtype) {
+  auto view = std::make_unique<ArrayView>();
+  std::vector<int64_t> extents;
+  for (const nb::handle extent : shape) extents.push_back(AsInt64(extent, name));
+  view->Describe(name, extents, std::move(dtype));
+  return view.release();
+}
+
+nb::list Described(std::span<const ArgumentDescription> arguments) {
+  const auto text = [](std::string_view view) { return nb::str(view.data(), view.size()); };
+  nb::list described;
+  for (const ArgumentDescription& argument : arguments) {
+    nb::dict fields;
+    fields["name"] = text(argument.name);
+    fields["kind"] = text(argument.kind);
+    fields["type"] = text(argument.type);
+    fields["shape"] = text(argument.shape);
+    fields["default"] = text(argument.default_value);
+    fields["doc"] = text(argument.doc);
+    described.append(fields);
+  }
+  return described;
+}
+
+nb::dict DescribeOperators() {
+  nb::dict operators;
+  for (const std::string_view name : OperatorNames()) {
+    operators[nb::str(name.data(), name.size())] = Described(DescribeOperator(name));
+  }
+  return operators;
+}
+
+nb::object KindName(const ArrayView& view) {
+  static PyObject* const numpy = PyUnicode_InternFromString("numpy");
+  static PyObject* const torch = PyUnicode_InternFromString("torch");
+  static PyObject* const dlpack = PyUnicode_InternFromString("dlpack");
   switch (view.kind()) {
     case ArrayKind::kTorch:
-      return "torch";
+      return nb::borrow(torch);
     case ArrayKind::kDlpack:
-      return "dlpack";
+      return nb::borrow(dlpack);
     default:
-      return "numpy";
+      return nb::borrow(numpy);
   }
 }
 
@@ -264,6 +212,15 @@ nb::ndarray<nb::array_api> Bfloat16Array(const nb::ndarray<nb::c_contig>& bits) 
   const nb::object owner = nb::cast(bits);
   return nb::ndarray<nb::array_api>(bits.data(), shape.size(), shape.data(), owner, nullptr,
                                     bfloat16);
+}
+
+// An operator, its definition in double precision, and what its descriptors alone tell.
+template <class Args, Operator<Args> run, Reference<Args> reference,
+          Status (*describe)(const Args&, Precision)>
+void DefOperator(nb::module_& module, const std::string& name) {
+  DefNullable(module, name.c_str(), &PyRun<Args, run>);
+  DefNullable(module, ("reference_" + name).c_str(), &PyRunReference<Args, reference>);
+  DefNullable(module, ("describe_" + name).c_str(), &PyDescribe<Args, describe>);
 }
 
 }  // namespace
@@ -292,16 +249,21 @@ void BindOperators(nb::module_& module) {
       .def_prop_ro("dtype",
                    [](const ArrayView& self) { return nb::str(self.DtypeName().c_str()); });
 
-  DefNullable(module, "softmax_lse", &PySoftmaxLse<Precision::kFast>);
-  DefNullable(module, "reference_softmax_lse", &PySoftmaxLse<Precision::kDouble>);
-  DefNullable(module, "kl_loss_grad", &PyKLLossGrad<Precision::kFast>);
-  DefNullable(module, "reference_kl_loss_grad", &PyKLLossGrad<Precision::kDouble>);
-  DefNullable(module, "attention_l1_norm", &PyAttentionL1Norm<Precision::kFast>);
-  DefNullable(module, "reference_attention_l1_norm", &PyAttentionL1Norm<Precision::kDouble>);
-  DefNullable(module, "describe_softmax_lse", &PyDescribeSoftmaxLse);
-  DefNullable(module, "describe_kl_loss_grad", &PyDescribeKLLossGrad);
-  DefNullable(module, "describe_attention_l1_norm", &PyDescribeAttentionL1Norm);
+  module.def("described_view", &DescribedView);
+  DefOperator<SoftmaxLseArgs, &SoftmaxLse, &reference::SoftmaxLse, &DescribeSoftmaxLse>(
+      module, "softmax_lse");
+  DefOperator<KLLossGradArgs, &KLLossGrad, &reference::KLLossGrad, &DescribeKLLossGrad>(
+      module, "kl_loss_grad");
+  DefOperator<AttentionL1NormArgs, &AttentionL1Norm, &reference::AttentionL1Norm,
+              &DescribeAttentionL1Norm>(module, "attention_teacher");
   DefNullable(module, "teacher_stride", &PyTeacherStride);
+  nb::list dtypes;
+  for (const NamedDType& named : kDTypes) {
+    dtypes.append(nb::str(named.name.data(), named.name.size()));
+  }
+  module.attr("DTYPES") = nb::tuple(dtypes);
+  module.def("describe_operators", &DescribeOperators);
+  module.def("describe_rows", [] { return Described(DescribeRows()); });
   module.def("total_loss", &PyTotalLoss);
   module.def("bfloat16_array", &Bfloat16Array);
 }

@@ -69,35 +69,27 @@ struct PyPlan {
   Problem problem;
 };
 
-PyPlan* MakePlan(nb::handle metadata, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
-                 nb::handle seqused_q, nb::handle seqused_k, nb::handle cmp_residual_k,
-                 nb::handle batch_size, nb::handle max_seqlen_q, nb::handle max_seqlen_k,
-                 nb::handle layout_q, nb::handle layout_k, nb::handle mask_mode,
-                 nb::handle cmp_ratio) {
+PyPlan* MakePlan(nb::handle metadata, nb::handle batch_size, nb::handle max_seqlen_q,
+                 nb::handle max_seqlen_k, const nb::dict& rows) {
   MetadataArgs args;
-  LengthViews lengths;
-  lengths.Acquire(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, args);
+  Views views;
+  BindRows(rows, args, views);
   args.batch_size = AsInt64(batch_size, "batch_size");
   args.max_seqlen_q = AsInt64(max_seqlen_q, "max_seqlen_q");
   args.max_seqlen_k = AsInt64(max_seqlen_k, "max_seqlen_k");
-  args.layout_q = AsText(layout_q, "layout_q");
-  args.layout_k = AsText(layout_k, "layout_k");
-  args.mask_mode = AsInt64(mask_mode, "mask_mode");
-  args.cmp_ratio = AsInt64(cmp_ratio, "cmp_ratio");
-  ArrayView record_view;
-  record_view.Acquire(metadata, "metadata", Access::kRead, kInt32Array);
+  const ArrayView& record_view = views.Add(metadata, "metadata", Access::kRead, kInt32Array);
   if (record_view.kind() == ArrayKind::kAbsent) {
     Raise(PyExc_TypeError, "metadata: expected an int32 array, got None");
   }
 
   Result<Problem> problem = Problem::Create(args);
-  RaiseIfError(problem.status(), lengths, {&record_view});
+  RaiseIfError(problem.status(), &views);
   const Metadata record = ReadRecord(record_view.tensor(), record_view.DtypeName());
   Result<Plan> plan = [&] {
     const nb::gil_scoped_release no_gil;
     return Plan::Decode(record, problem.value());
   }();
-  RaiseIfError(plan.status(), lengths, {&record_view});
+  RaiseIfError(plan.status(), &views);
   return new PyPlan(record, plan.value(), problem.value());
 }
 
@@ -116,7 +108,7 @@ nb::object CostOfCores(const PyPlan& self) {
     const nb::gil_scoped_release no_gil;
     return self.plan.CostOfCores();
   }();
-  RaiseIfError(costs.status(), {}, {});
+  RaiseIfError(costs.status());
   return ToNumpy(std::move(costs).value());
 }
 
@@ -128,9 +120,15 @@ nb::object NumRowsOfCores(const PyPlan& self) {
   return ToNumpy(std::move(counts));
 }
 
-nb::tuple Locate(const PyPlan& self, nb::handle row) {
+nb::dict Locate(const PyPlan& self, nb::handle row) {
   const RowCoordinates at = self.problem.Locate(self.CheckRow(row));
-  return nb::make_tuple(at.batch, at.position, at.storage_row, at.key_begin, at.num_visible_keys);
+  nb::dict fields;
+  fields["batch"] = at.batch;
+  fields["position"] = at.position;
+  fields["storage_row"] = at.storage_row;
+  fields["key_begin"] = at.key_begin;
+  fields["num_visible_keys"] = at.num_visible_keys;
+  return fields;
 }
 
 const char* LawName(const PyPlan& self) {
@@ -145,22 +143,16 @@ const char* LawName(const PyPlan& self) {
   return "levelled";
 }
 
-nb::list DescribeMetadata() {
-  nb::list arguments;
-  for (const ArgumentDescription& argument : DescribeMetadataOperator()) {
-    arguments.append(nb::make_tuple(ToStr(argument.name), ToStr(argument.kind),
-                                    ToStr(argument.type), ToStr(argument.shape),
-                                    ToStr(argument.default_value), ToStr(argument.doc)));
-  }
-  return arguments;
-}
-
-nb::tuple SocProfileOf(nb::handle soc_version) {
+nb::dict SocProfileOf(nb::handle soc_version) {
   const Result<SocProfile> profile = ParseSocVersion(AsText(soc_version, "soc_version"));
-  RaiseIfError(profile.status(), {}, {});
+  RaiseIfError(profile.status());
   const SocProfile& found = profile.value();
-  return nb::make_tuple(ToStr(found.family), found.num_cores, found.num_vector_cores,
-                        found.base_block_size);
+  nb::dict fields;
+  fields["family"] = ToStr(found.family);
+  fields["num_cores"] = found.num_cores;
+  fields["num_vector_cores"] = found.num_vector_cores;
+  fields["base_block_size"] = found.base_block_size;
+  return fields;
 }
 
 }  // namespace
@@ -190,7 +182,6 @@ void BindPlan(nb::module_& module) {
       .def("num_rows_of_cores", &NumRowsOfCores)
       .def("locate", &Locate, nb::arg("row").none());
   DefNullable(module, "make_plan", &MakePlan);
-  module.def("describe_metadata", &DescribeMetadata);
   DefNullable(module, "soc_profile", &SocProfileOf);
 }
 

@@ -11,7 +11,7 @@ namespace kindling::python {
 namespace {
 
 void PySetNumThreads(nb::handle num_threads) {
-  RaiseIfError(SetNumThreads(AsInt64(num_threads, "num_threads")), {}, {});
+  RaiseIfError(SetNumThreads(AsInt64(num_threads, "num_threads")));
 }
 
 // "'portable', 'avx2'": what set_isa takes here.
@@ -28,7 +28,7 @@ void PySetIsa(nb::handle isa) {
   const std::string_view wanted = AsText(isa, "isa");
   for (const Isa supported : SupportedIsas()) {
     if (IsaName(supported) != wanted) continue;
-    RaiseIfError(SetIsa(supported), {}, {});
+    RaiseIfError(SetIsa(supported));
     return;
   }
   Raise(PyExc_ValueError,

@@ -1,6 +1,7 @@
 #include "torch_api.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace kindling::python {
@@ -52,11 +53,6 @@ TorchApi::TorchApi(nb::handle torch)
     : tensor(torch.attr("Tensor")),
       parameter(torch.attr("nn").attr("Parameter")),
       strided(torch.attr("strided")),
-      float32(torch.attr("float32")),
-      int32(torch.attr("int32")),
-      bfloat16(torch.attr("bfloat16")),
-      float16(torch.attr("float16")),
-      float64(torch.attr("float64")),
       is_cpu(Name("is_cpu")),
       layout(Name("layout")),
       is_nested(Name("is_nested")),
@@ -66,7 +62,9 @@ TorchApi::TorchApi(nb::handle torch)
       shape(Name("shape")),
       stride(Name("stride")),
       data_ptr(Name("data_ptr")),
-      exchange_(ExchangeOf(tensor)) {}
+      exchange_(ExchangeOf(tensor)) {
+  for (size_t i = 0; i < dtypes.size(); ++i) dtypes[i] = torch.attr(kDTypes[i].name.data());
+}
 
 const TorchApi* TorchApi::Known() {
   static std::atomic<const TorchApi*> kept{nullptr};
@@ -91,11 +89,9 @@ bool TorchApi::Describe(nb::handle object, nb::dlpack::dltensor& out) const {
 }
 
 DType TorchApi::Dtype(nb::handle dtype) const {
-  if (dtype.is(float32)) return DType::kFloat32;
-  if (dtype.is(int32)) return DType::kInt32;
-  if (dtype.is(bfloat16)) return DType::kBFloat16;
-  if (dtype.is(float16)) return DType::kFloat16;
-  if (dtype.is(float64)) return DType::kFloat64;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    if (dtype.is(dtypes[i])) return kDTypes[i].dtype;
+  }
   return DType::kOther;
 }
 

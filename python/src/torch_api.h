@@ -5,6 +5,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <array>
+#include <iterator>
+
+#include "base/message.h"
 #include "kindling/tensor.h"
 
 namespace kindling::python {
@@ -32,7 +36,8 @@ struct TorchApi {
   // kOther for dtypes that the library does not have.
   DType Dtype(nb::handle dtype) const;
 
-  nb::object tensor, parameter, strided, float32, int32, bfloat16, float16, float64;
+  nb::object tensor, parameter, strided;
+  std::array<nb::object, std::size(kDTypes)> dtypes;  // torch's, in the order of kDTypes
   // Attributes.
   nb::object is_cpu, layout, is_nested, requires_grad, is_neg, dtype, shape, stride, data_ptr;
 

@@ -17,7 +17,8 @@ auto GuardMemory(Function function) -> decltype(function()) {
   } catch (const std::bad_alloc&) {
   } catch (const std::length_error&) {
   }
-  return Status(StatusCode::kOutOfMemory, "memory: expected enough for this call, got too little");
+  return Status(StatusCode::kOutOfMemory, "memory",
+                "memory: expected enough for this call, got too little");
 }
 
 }  // namespace kindling

@@ -22,18 +22,34 @@ std::string Concat(const Parts&... parts) {
   return out;
 }
 
+// What dtypes are called, here and in NumPy, torch and JAX: the one table of their names.
+struct NamedDType {
+  DType dtype;
+  std::string_view name;
+};
+inline constexpr NamedDType kDTypes[] = {
+    {DType::kFloat32, "float32"}, {DType::kFloat16, "float16"}, {DType::kBFloat16, "bfloat16"},
+    {DType::kFloat64, "float64"}, {DType::kInt32, "int32"},
+};
+inline constexpr std::string_view kUnnamedDType = "another dtype";
+
+// "float32", "bfloat16", ...; kUnnamedDType for kOther.
+std::string_view DTypeName(DType dtype);
+// The dtype of that name; kOther where there is none.
+DType DTypeOfName(std::string_view name);
+
+// A failure that names the argument which its message begins with.
+Status MakeFailure(StatusCode code, std::string message);
+
 template <class... Parts>
 Status InvalidArgument(const Parts&... parts) {
-  return Status(StatusCode::kInvalidArgument, Concat(parts...));
+  return MakeFailure(StatusCode::kInvalidArgument, Concat(parts...));
 }
 
 template <class... Parts>
 Status InvalidDtype(const Parts&... parts) {
-  return Status(StatusCode::kInvalidDtype, Concat(parts...));
+  return MakeFailure(StatusCode::kInvalidDtype, Concat(parts...));
 }
-
-// "float32", "bfloat16", ...
-std::string_view DTypeName(DType dtype);
 
 // "(2, 3, 4)"; extents past kMaxRank print as "...".
 std::string ShapeString(const ConstTensor& tensor);

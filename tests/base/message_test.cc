@@ -33,6 +33,27 @@ TEST(StatusMakers, CarryCodeAndMessage) {
   EXPECT_EQ(dtype.message(), "k: got int32");
 }
 
+TEST(StatusMakers, KeepTheArgumentAsData) {
+  EXPECT_EQ(InvalidArgument("seqused_q", "[", 3, "]: expected >= 0, got ", -1).argument(),
+            "seqused_q");
+  EXPECT_EQ(InvalidArgument("w: expected a, got [b]: c").argument(), "w");
+  EXPECT_EQ(InvalidDtype("k: expected dtype int32, got ", DTypeName(DType::kFloat16)).argument(),
+            "k");
+  EXPECT_EQ(InvalidArgument("k.shape[0]: expected 2, got 3").argument(), "k");
+  EXPECT_EQ(InvalidArgument("no argument").argument(), "");
+  EXPECT_EQ(Status().argument(), "");
+}
+
+TEST(StatusMakers, LeaveRoomForADtypeWithoutAName) {
+  const Status unnamed = InvalidDtype("k: expected dtype int32, got ", DTypeName(DType::kOther));
+  EXPECT_TRUE(unnamed.lacks_dtype_name());
+  EXPECT_EQ(unnamed.message(), "k: expected dtype int32, got another dtype");
+  EXPECT_EQ(unnamed.MessageWithDtype("int64"), "k: expected dtype int32, got int64");
+  const Status named = InvalidDtype("k: expected dtype int32, got ", DTypeName(DType::kFloat16));
+  EXPECT_FALSE(named.lacks_dtype_name());
+  EXPECT_EQ(named.MessageWithDtype("int64"), named.message());
+}
+
 TEST(ReturnIfError, ReturnsFailuresOnly) {
   const auto pass_on = [](const Status& status) {
     KINDLING_RETURN_IF_ERROR(status);
@@ -67,6 +88,8 @@ TEST(DTypeName, IsDifferentForEach) {
   EXPECT_EQ(DTypeName(DType::kBFloat16), "bfloat16");
   EXPECT_EQ(DTypeName(DType::kFloat16), "float16");
   EXPECT_EQ(DTypeName(static_cast<DType>(99)), DTypeName(DType::kOther));
+  for (const NamedDType& named : kDTypes) EXPECT_EQ(DTypeOfName(named.name), named.dtype);
+  EXPECT_EQ(DTypeOfName("int64"), DType::kOther);
 }
 
 TEST(ShapeString, LooksLikePython) {

@@ -272,5 +272,19 @@ TEST(ProblemDefinition, FormsAgree) {
   EXPECT_EQ(first.size(), 18u);
 }
 
+TEST(SequenceArgs, MaskByName) {
+  MetadataArgs args;
+  args.batch_size = 1;
+  args.max_seqlen_q = 2;
+  args.max_seqlen_k = 3;
+  for (const MaskMode mask : {MaskMode::kCausal, MaskMode::kNone}) {
+    args.set_mask(mask);
+    const Result<Problem> problem = Problem::Create(args);
+    ASSERT_TRUE(problem.ok());
+    EXPECT_EQ(problem.value().mask_mode(), mask);
+    EXPECT_EQ(problem.value().Locate(0).num_visible_keys, mask == MaskMode::kCausal ? 2 : 3);
+  }
+}
+
 }  // namespace
 }  // namespace kindling

@@ -19,9 +19,16 @@ import pytest
 from calls import METADATA
 from cases import LENGTHS, Case, make_inputs
 from exchange import to_numpy, to_torch
-from kindling import _core, _operators, _runtime, reference
+from kindling import _core, _operators, _rows, _runtime, reference
 
-LAYOUTS = {"layout_q": "BSND", "layout_k": "BSND", "mask_mode": 0, "cmp_ratio": 1}
+LAYOUTS = {
+    "layout_q": "BSND",
+    "layout_k": "BSND",
+    "mask_mode": 0,
+    "cmp_ratio": 1,
+    "causal": None,
+    "rows": None,
+}
 SHARED = {**dict.fromkeys(LENGTHS), "metadata": None, **LAYOUTS}
 SIGNATURES = {
     "make_metadata": (
@@ -63,6 +70,7 @@ SIGNATURES = {
         {"softmax_scale": 1.0, "max_seqlen_k": 0, **SHARED, "out": None, "num_threads": None},
     ),
 }
+SIGNATURES["attention_teacher"] = SIGNATURES["attention_l1_norm"]
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -108,7 +116,7 @@ def test_docstrings_name_every_argument():
 
 
 def test_docstring_examples():
-    for module in (_operators, _runtime):
+    for module in (_operators, _rows, _runtime):
         result = doctest.testmod(module)
         assert result.attempted > 0 and result.failed == 0
 
@@ -126,7 +134,7 @@ def test_types_ship_with_the_package():
         elif isinstance(node, ast.Assign):
             names.update(target.id for target in node.targets)
     bound = {name for name in dir(_core) if not name.startswith("__")} | {"__version__"}
-    assert names - {"Shared"} == bound
+    assert names == bound
 
 
 def test_version():

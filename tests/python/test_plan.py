@@ -132,7 +132,8 @@ def test_soc_profile():
 def test_signature_is_the_description():
     described = {argument.name: argument for argument in kindling.describe_metadata()}
     parameters = dict(inspect.signature(kindling.make_metadata).parameters)
-    del parameters["out"]
+    for name in ("out", "causal", "rows"):  # of Python alone
+        del parameters[name]
     assert list(parameters) == list(described)
     for name, parameter in parameters.items():
         default = described[name].default

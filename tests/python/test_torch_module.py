@@ -254,14 +254,16 @@ def test_scores_errors():
         kt.index_scores(q, k, w[..., :1], **lengths)
     with pytest.raises(ValueError, match="^q: expected shape"):
         kt.index_scores(q[0], k, w, **lengths)
-    with pytest.raises(ValueError, match="^k: expected 1 key head"):
+    with pytest.raises(ValueError, match="^k: expected shape .*N2=1, D=8"):
         kt.index_scores(q, k[..., :1], w, **lengths)
     with pytest.raises(TypeError, match="^k: expected dtype float32, got bfloat16"):
         kt.index_topk(q, k.bfloat16(), w, 1, **lengths)
     with pytest.raises(TypeError, match="^w: expected dtype float32, got bfloat16"):
         kt.index_topk(q, k, w.bfloat16(), 1, **lengths)
     q, k, w = torch.zeros(2, 0, 3, 8), torch.zeros(3, 4, 1, 8), torch.zeros(2, 0, 3)
-    with pytest.raises(ValueError, match="^k: expected the batch count of q, 2, got 3"):
+    with pytest.raises(
+        ValueError, match=r"^k.shape\[0\]: expected the batch count of q.shape\[0\], 2 .*, got 3"
+    ):
         kt.index_topk(q, k, w, 1)
     with pytest.raises(ValueError, match='^layout_q: expected "BSND" or "TND", got "BNSD"'):
         kt.index_scores(q, k, w, layout_q="BNSD")

@@ -357,12 +357,6 @@ def test_opcheck_metadata(case):
         opcheck(getattr(OPS, name).default, (4, 1, width), attributes)
 
 
-def positional(lengths, *more):
-    tensors = [lengths.get(name) for name in cases.LENGTHS]
-    attributes = [lengths[name] for name in ("layout_q", "layout_k", "mask_mode", "cmp_ratio")]
-    return *tensors, None, *attributes, *more
-
-
 @pytest.mark.parametrize(
     ("case", "reduction"),
     [(tc.RAGGED, "sum"), (tc.PADDED, "mean"), (tc.COMPRESSED, "none"), (tc.MIXED, "mean")],
@@ -370,21 +364,20 @@ def positional(lengths, *more):
 )
 def test_opcheck_differentiable(case, reduction):
     (q, k, w, p, lse), lengths = grad_arguments(case)
-    rest = positional(lengths, reduction)
-    opcheck(OPS.indexer_kl_loss.default, (*tc.leaves(q, k, w), p, None, *rest))
+    rest = {**lengths, "reduction": reduction}
+    opcheck(OPS.indexer_kl_loss.default, (*tc.leaves(q, k, w), p, None), rest)
     if reduction != "none":
-        opcheck(OPS.indexer_kl_loss_with_grads.default, (*tc.leaves(q, k, w), p, lse, *rest))
+        opcheck(OPS.indexer_kl_loss_with_grads.default, (*tc.leaves(q, k, w), p, lse), rest)
         grad = torch.tensor(0.5)
     else:
         grad = torch.rand(lse.shape)
-    opcheck(OPS.indexer_kl_loss_backward.default, (grad, q, k, w, p, lse, *rest))
+    opcheck(OPS.indexer_kl_loss_backward.default, (grad, q, k, w, p, lse), rest)
 
 
 def test_opcheck_teacher():
     for case in VARIETY:
         (q, k, lse), options = teacher_arguments(case)
-        rest = positional(options, 0.5, options["max_seqlen_k"])
-        opcheck(OPS.attention_teacher.default, (q, k, lse, *rest))
+        opcheck(OPS.attention_teacher.default, (q, k, lse), {**options, "softmax_scale": 0.5})
 
 
 def test_fake_kernels_refuse_what_has_no_shape():

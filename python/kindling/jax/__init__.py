@@ -13,7 +13,14 @@ docs/jax.md.
 """
 
 from kindling._run import KLLossGrad
-from kindling.jax._loss import attention_teacher, indexer_kl_loss
+from kindling.jax._loss import attention_l1_norm, attention_teacher, indexer_kl_loss
 from kindling.jax._operators import kl_loss_grad, softmax_lse
 
-__all__ = ["KLLossGrad", "attention_teacher", "indexer_kl_loss", "kl_loss_grad", "softmax_lse"]
+__all__ = [
+    "KLLossGrad",
+    "attention_l1_norm",
+    "attention_teacher",
+    "indexer_kl_loss",
+    "kl_loss_grad",
+    "softmax_lse",
+]

@@ -9,21 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from kindling import _core
+from kindling import _core, _rows
+from kindling import _schema as schema
+from kindling._rows import ATTRIBUTES, DEFAULTS, TENSORS, RowArguments, Rows
 
-LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cmp_residual_k")
-
-
-class Rows(NamedTuple):
-    """What says, besides the length tensors, where rows and keys are; static to ``jax.jit``."""
-
-    layout_q: str
-    layout_k: str
-    mask_mode: int
-    cmp_ratio: int
+jax.tree_util.register_pytree_node(Rows, Rows.tree_flatten, Rows.tree_unflatten)
 
 
 class _Description(NamedTuple):
+    """An array as far as it is known while tracing."""
+
     name: str
     shape: tuple[int, ...]
     dtype: Any
@@ -47,23 +42,26 @@ def number(name: str, value: Any) -> float:
     return float(value)
 
 
-def rows(layout_q: Any, layout_k: Any, mask_mode: Any, cmp_ratio: Any) -> Rows:
-    for name, layout in (("layout_q", layout_q), ("layout_k", layout_k)):
-        if not isinstance(layout, str):
-            raise TypeError(f"{name}: expected a str, got {type(layout).__name__}")
-    return Rows(
-        layout_q, layout_k, integer("mask_mode", mask_mode), integer("cmp_ratio", cmp_ratio)
-    )
+def gather(rows: Any, causal: Any, given: RowArguments) -> Rows:
+    """The row arguments of a call; their attributes are static to ``jax.jit``."""
+    named = _rows.gather(rows, causal, given)
+    for name in ATTRIBUTES:
+        value = named[name]
+        if not isinstance(DEFAULTS[name], str):
+            named[name] = value if type(value) is int else integer(name, value)
+        elif not isinstance(value, str):
+            raise TypeError(f"{name}: expected a str, got {type(value).__name__}")
+    return Rows._of({**DEFAULTS, **named})
 
 
-def check(
-    operator_name: str,
-    arrays: dict[str, Any],
-    lengths: tuple[Any, ...],
-    rows: Rows,
-    *attributes: Any,
-    optional: tuple[str, ...] = (),
-) -> None:
+def require(**arrays: Any) -> None:
+    """Refuse None."""
+    for name, value in arrays.items():
+        if value is None:
+            raise TypeError(f"{name}: expected a JAX or NumPy array, got None")
+
+
+def check(operator_name: str, rows: Rows, **own: Any) -> None:
     """Refuse what the library would refuse whatever the lengths are.
 
     Raises
@@ -71,34 +69,48 @@ def check(
     ValueError, TypeError
         As the library does, before anything is traced or compiled.
     """
+    arguments = schema.OPERATORS[operator_name]
     described = []
-    for name, value in (arrays | dict(zip(LENGTHS, lengths, strict=True))).items():
-        if value is None and (name in optional or name in LENGTHS):
-            described.append(None)
-        elif isinstance(value, (jax.Array, np.ndarray)):
-            described.append(_Description(name, value.shape, value.dtype))
-        else:
-            what = "None" if value is None else type(value).__name__
-            raise TypeError(f"{name}: expected a JAX or NumPy array, got {what}")
-    _check(operator_name, tuple(described), rows, *attributes)
+    for name, value in own.items():
+        argument = arguments[name]
+        if argument.kind != "attribute":
+            if value is None and argument.default == "required":
+                require(**{name: value})
+            value = _described(name, value)
+        described.append((name, value))
+    tensors, attributes = rows.tree_flatten()
+    lengths = tuple(map(_described, TENSORS, tensors))
+    _check(operator_name, tuple(described), lengths, attributes)
+
+
+def _described(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (jax.Array, np.ndarray)):
+        return _Description(name, value.shape, value.dtype)
+    raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")
 
 
 @functools.lru_cache(maxsize=1024)
 def _check(
-    operator_name: str, described: tuple[_Description | None, ...], rows: Rows, *attributes: Any
+    operator_name: str,
+    described: tuple[tuple[str, Any], ...],
+    lengths: tuple[Any, ...],
+    attributes: tuple[Any, ...],
 ) -> None:
-    arrays = [None if array is None else _without_memory(array) for array in described]
-    views = [
-        None if array is None else _core.View(array, description.name)
-        for array, description in zip(arrays, described[: -len(LENGTHS)], strict=False)
-    ]
-    shared = (*arrays[-len(LENGTHS) :], *rows)
-    getattr(_core, f"describe_{operator_name}")(*views, shared, *attributes)
+    own = schema.own(operator_name)
+    for name, description in described:
+        array = _without_memory(description)
+        own[name] = _core.View(array, name) if isinstance(array, np.ndarray) else array
+    rows = Rows.tree_unflatten(attributes, [_without_memory(length) for length in lengths])
+    getattr(_core, f"describe_{operator_name}")(own, {name: rows[name] for name in DEFAULTS})
 
 
-def _without_memory(description: _Description) -> np.ndarray:
+def _without_memory(description: Any) -> Any:
     """An array of that shape and dtype all of whose elements are one."""
-    name, shape, dtype = description
+    if not isinstance(description, _Description):
+        return description
+    name, shape, dtype = description.name, description.shape, description.dtype
     if not all(isinstance(extent, int) for extent in shape):
         raise TypeError(f"{name}: expected a shape of numbers, got {shape}")
     try:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from kindling import _core
-from kindling.jax._arguments import Rows
+from kindling._rows import ATTRIBUTES, TENSORS, Rows
+from kindling._schema import lse_shape
 
 if not _core.jax_handlers:
     raise ImportError(
@@ -25,73 +26,56 @@ if not _core.jax_handlers:
 for _name, _handler in _core.jax_handlers.items():
     jax.ffi.register_ffi_target(f"kindling_{_name}", _handler, platform="cpu")
 
-# The five length tensors, or None.
-Lengths = tuple[Any, Any, Any, Any, Any]
 
-
-def rows_shape(rows: Rows, q: Any) -> tuple[int, ...]:
-    """Shape of lse and of loss rows."""
-    return (1, q.shape[0]) if rows.layout_q == "TND" else (q.shape[0], 1, q.shape[1])
-
-
-def num_rows(rows: Rows, lengths: Lengths, q: Any) -> jax.Array:
+def num_rows(rows: Rows, q: Any) -> jax.Array:
     """Used rows of arguments that the library accepts, but 1 where there are none."""
-    seqused_q = lengths[2]
-    if seqused_q is not None and seqused_q.size > 0:
-        return jnp.maximum(jnp.sum(seqused_q, dtype=jnp.int32), 1)
+    if rows.seqused_q is not None and rows.seqused_q.size > 0:
+        return jnp.maximum(jnp.sum(rows.seqused_q, dtype=jnp.int32), 1)
     count = q.shape[0] if rows.layout_q == "TND" else q.shape[0] * q.shape[1]
     return jnp.int32(min(max(count, 1), 2**31 - 1))
 
 
-def softmax_lse(rows: Rows, lengths: Lengths, q: Any, k: Any, w: Any, p: Any) -> list[jax.Array]:
-    """[lse], or [lse, loss_rows] where p is given."""
-    per_row = jax.ShapeDtypeStruct(rows_shape(rows, q), jnp.float32)
-    operands = [q, k, w] if p is None else [q, k, w, p]
-    return _call("softmax_lse", [per_row] * (1 if p is None else 2), rows, lengths, operands)
+def softmax_lse(rows: Rows, q: Any, k: Any, w: Any, p: Any) -> dict[str, jax.Array]:
+    """lse, and loss_rows where p is given."""
+    per_row = jax.ShapeDtypeStruct(lse_shape(q.shape, rows.layout_q), jnp.float32)
+    results = {"lse": per_row} if p is None else {"lse": per_row, "loss_rows": per_row}
+    return _call("softmax_lse", results, rows, {"q": q, "k": k, "w": w, "p": p})
 
 
 def kl_loss_grad(
-    rows: Rows,
     return_softmax: bool,
     return_loss: bool,
     grad_dtype: str,
-    lengths: Lengths,
+    rows: Rows,
     q: Any,
     k: Any,
     w: Any,
     p: Any,
     lse: Any,
     row_scale: Any,
-) -> list[jax.Array]:
-    """[dq, dk, dw], then softmax_out and loss_rows as far as they are asked for."""
-    results = [
-        jax.ShapeDtypeStruct(q.shape, grad_dtype),
-        jax.ShapeDtypeStruct(k.shape, grad_dtype),
-        jax.ShapeDtypeStruct(w.shape, jnp.float32),
-    ]
+) -> dict[str, jax.Array]:
+    """dq, dk, dw, and softmax_out and loss_rows as far as they are asked for."""
+    results = {
+        "dq": jax.ShapeDtypeStruct(q.shape, grad_dtype),
+        "dk": jax.ShapeDtypeStruct(k.shape, grad_dtype),
+        "dw": jax.ShapeDtypeStruct(w.shape, jnp.float32),
+    }
     if return_softmax:
-        results.append(jax.ShapeDtypeStruct(p.shape, jnp.float32))
+        results["softmax_out"] = jax.ShapeDtypeStruct(p.shape, jnp.float32)
     if return_loss:
-        results.append(jax.ShapeDtypeStruct(rows_shape(rows, q), jnp.float32))
-    operands = [q, k, w, p, lse] if row_scale is None else [q, k, w, p, lse, row_scale]
-    return _call("kl_loss_grad", results, rows, lengths, operands, return_softmax=return_softmax)
+        results["loss_rows"] = jax.ShapeDtypeStruct(lse.shape, jnp.float32)
+    operands = {"q": q, "k": k, "w": w, "p": p, "lse": lse, "row_scale": row_scale}
+    return _call("kl_loss_grad", results, rows, operands)
 
 
-def teacher(
-    rows: Rows, softmax_scale: float, width: int, lengths: Lengths, q: Any, k: Any, lse: Any
+def attention_teacher(
+    softmax_scale: float, width: int, rows: Rows, q: Any, k: Any, lse: Any
 ) -> jax.Array:
     """p, with a last dim of `width`."""
-    p = jax.ShapeDtypeStruct((*q.shape[:-2], 1, width), jnp.float32)
-    operands = [q, k] if lse is None else [q, k, lse]
-    return _call(
-        "teacher",
-        p,
-        rows,
-        lengths,
-        operands,
-        softmax_scale=np.float64(softmax_scale),
-        max_seqlen_k=np.int64(width),
-    )
+    results = {"p": jax.ShapeDtypeStruct((*q.shape[:-2], 1, width), jnp.float32)}
+    attributes = {"softmax_scale": np.float64(softmax_scale), "max_seqlen_k": np.int64(width)}
+    operands = {"q": q, "k": k, "lse": lse}
+    return _call("attention_teacher", results, rows, operands, **attributes)["p"]
 
 
 def total_loss(loss_rows: Any, divisor: Any) -> jax.Array:
@@ -116,17 +100,19 @@ def constant(call: Callable[..., Any], num_static: int, message: str) -> Callabl
 
 
 def _call(
-    name: str, results: Any, rows: Rows, lengths: Lengths, operands: list[Any], **attributes: Any
-) -> Any:
-    absent = np.zeros(0, np.int32)
-    lengths = [absent if length is None else length for length in lengths]
-    # One call after the other under vmap: each is exactly the call that it stands for.
-    return jax.ffi.ffi_call(f"kindling_{name}", results, vmap_method="sequential")(
-        *lengths,
-        *operands,
-        layout_q=rows.layout_q,
-        layout_k=rows.layout_k,
-        mask_mode=np.int64(rows.mask_mode),
-        cmp_ratio=np.int64(rows.cmp_ratio),
-        **attributes,
+    name: str, results: dict[str, Any], rows: Rows, operands: dict[str, Any], **attributes: Any
+) -> dict[str, jax.Array]:
+    """The handler takes operands, results and attributes by name; None is absent."""
+    tensors = {tensor: rows[tensor] for tensor in TENSORS} | operands
+    given = {tensor: value for tensor, value in tensors.items() if value is not None}
+    for attribute in ATTRIBUTES:
+        value = rows[attribute]
+        attributes[attribute] = np.int64(value) if isinstance(value, int) else value
+    call = jax.ffi.ffi_call(
+        f"kindling_{name}",
+        list(results.values()),
+        # One call after the other under vmap: each is exactly the call that it stands for.
+        vmap_method="sequential",
     )
+    names = {"operands": ",".join(given), "results": ",".join(results)}
+    return dict(zip(results, call(*given.values(), **names, **attributes), strict=True))

@@ -3,66 +3,63 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from kindling._rows import Rows
+from kindling._schema import lse_shape, teacher_width
 from kindling.jax import _arguments as arguments
 from kindling.jax import _calls as calls
 
 _REDUCTIONS = ("sum", "mean", "none")
 
 
-class _Static(NamedTuple):
-    rows: arguments.Rows
-    reduction: str
-
-
 _SECOND = "indexer_kl_loss: expected to be differentiated once, got a second derivative"
-_lse_and_loss = calls.constant(calls.softmax_lse, 1, _SECOND)
-_grads = calls.constant(calls.kl_loss_grad, 4, _SECOND)
+_lse_and_loss = calls.constant(calls.softmax_lse, 0, _SECOND)
+_grads = calls.constant(calls.kl_loss_grad, 3, _SECOND)
 _total = calls.constant(calls.total_loss, 0, _SECOND)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _loss(
-    static: _Static, q: Any, k: Any, w: Any, p: Any, lse: Any, lengths: calls.Lengths
-) -> jax.Array:
-    return _forward(static, q, k, w, p, lse, lengths)[0]
+def _loss(reduction: str, q: Any, k: Any, w: Any, p: Any, lse: Any, rows: Rows) -> jax.Array:
+    return _forward(reduction, q, k, w, p, lse, rows)[0]
 
 
 def _forward(
-    static: _Static, q: Any, k: Any, w: Any, p: Any, lse: Any, lengths: calls.Lengths
+    reduction: str, q: Any, k: Any, w: Any, p: Any, lse: Any, rows: Rows
 ) -> tuple[jax.Array, tuple[Any, ...]]:
-    own_lse, loss_rows = _lse_and_loss(static.rows, lengths, q, k, w, p)
+    student = _lse_and_loss(rows, q, k, w, p)
+    own_lse, loss_rows = student["lse"], student["loss_rows"]
     if lse is None:
         lse = own_lse
     else:
-        static_grads = (static.rows, False, True, str(q.dtype))
+        static_grads = (False, True, str(q.dtype))
         loss_rows = jax.lax.cond(
             # Where a row sees no key own is -inf, and the other is not to be read.
             jnp.all((own_lse == -jnp.inf) | (own_lse == lse)),
             lambda: loss_rows,
             # Somebody else's lse: the loss that belongs to it comes with the gradients only.
-            lambda: _grads(*static_grads, lengths, q, k, w, p, lse, None)[-1],
+            lambda: _grads(*static_grads, rows, q, k, w, p, lse, None)["loss_rows"],
         )
-    residuals = (q, k, w, p, lse, lengths)
-    if static.reduction == "none":
+    residuals = (q, k, w, p, lse, rows)
+    if reduction == "none":
         return loss_rows, residuals
-    is_mean = static.reduction == "mean"
-    divisor = calls.num_rows(static.rows, lengths, q) if is_mean else jnp.int32(1)
+    is_mean = reduction == "mean"
+    divisor = calls.num_rows(rows, q) if is_mean else jnp.int32(1)
     return _total(loss_rows, divisor), residuals
 
 
-def _backward(static: _Static, residuals: tuple[Any, ...], grad: Any) -> tuple[Any, ...]:
-    q, k, w, p, lse, lengths = residuals
-    if static.reduction == "mean":
-        grad = grad / calls.num_rows(static.rows, lengths, q).astype(jnp.float32)
-    row_scale = jnp.broadcast_to(grad, calls.rows_shape(static.rows, q))
-    static_grads = (static.rows, False, False, str(q.dtype))
-    return *_grads(*static_grads, lengths, q, k, w, p, lse, row_scale), None, None, None
+def _backward(reduction: str, residuals: tuple[Any, ...], grad: Any) -> tuple[Any, ...]:
+    q, k, w, p, lse, rows = residuals
+    if reduction == "mean":
+        grad = grad / calls.num_rows(rows, q).astype(jnp.float32)
+    row_scale = jnp.broadcast_to(grad, lse_shape(q.shape, rows.layout_q))
+    static_grads = (False, False, str(q.dtype))
+    grads = _grads(*static_grads, rows, q, k, w, p, lse, row_scale)
+    return grads["dq"], grads["dk"], grads["dw"], None, None, None
 
 
 _loss.__wrapped__.defvjp(_forward, _backward)
@@ -83,6 +80,8 @@ def indexer_kl_loss(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     lse: jax.Array | None = None,
     reduction: str = "sum",
 ) -> jax.Array:
@@ -119,6 +118,10 @@ def indexer_kl_loss(
         0: every key is visible; 3: causal, aligned at the last query and the last key. Static.
     cmp_ratio : int
         Tokens per key, 1 to 128. Static.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says. Static.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds; without a record.
     lse : array or None, shape (B, 1, S1) or (1, T1), float32
         The student's log-sum-exp of these very arguments, where it is there already. It saves
         nothing: the loss needs the pass that makes it.
@@ -151,18 +154,30 @@ def indexer_kl_loss(
     """
     if reduction not in _REDUCTIONS:
         raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
-    rows = arguments.rows(layout_q, layout_k, mask_mode, cmp_ratio)
-    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
-    arrays = {"q": q, "k": k, "w": w, "p": p}
+    rows = arguments.gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
+    arguments.require(p=p)
     if lse is None:
-        arguments.check("softmax_lse", arrays, lengths, rows)
+        arguments.check("softmax_lse", rows, q=q, k=k, w=w, p=p)
     else:
-        arrays |= {"lse": lse, "row_scale": None}
-        arguments.check("kl_loss_grad", arrays, lengths, rows, optional=("row_scale",))
-    return _loss(_Static(rows, reduction), q, k, w, p, lse, lengths)
+        arguments.check("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=lse)
+    return _loss(reduction, q, k, w, p, lse, rows)
 
 
-_teacher = jax.jit(calls.teacher, static_argnums=(0, 1, 2))
+_teacher = jax.jit(calls.attention_teacher, static_argnums=(0, 1))
 
 
 def attention_teacher(
@@ -181,6 +196,8 @@ def attention_teacher(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
 ) -> jax.Array:
     """The teacher p: the main attention's distribution over keys, averaged over its heads.
 
@@ -203,7 +220,7 @@ def attention_teacher(
         "BSND" (then it is S2), as shapes do not depend on data. Static.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k
         As in :func:`indexer_kl_loss`.
-    layout_q, layout_k, mask_mode, cmp_ratio
+    layout_q, layout_k, mask_mode, cmp_ratio, causal, rows
         As there.
 
     Returns
@@ -215,20 +232,30 @@ def attention_teacher(
     ValueError, TypeError, jax.errors.JaxRuntimeError
         As :func:`indexer_kl_loss`.
     """
-    rows = arguments.rows(layout_q, layout_k, mask_mode, cmp_ratio)
-    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
+    rows = arguments.gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
     scale = arguments.number("softmax_scale", softmax_scale)
     width = arguments.integer("max_seqlen_k", max_seqlen_k)
     if width < 0:
         raise ValueError(f"max_seqlen_k: expected >= 0, got {width}")
-    arrays = {"q": q, "k": k, "lse": lse}
-    arguments.check("attention_l1_norm", arrays, lengths, rows, scale, optional=("lse",))
-    if (layout_q, layout_k) == ("BSND", "BSND"):
-        width = k.shape[1]
-    elif width == 0:
-        raise ValueError(
-            "max_seqlen_k: expected > 0 where a layout is TND, as the shape of p must not depend "
-            "on data, got 0"
-        )
+    arguments.check("attention_teacher", rows, q=q, k=k, lse=lse, softmax_scale=scale)
+    width = teacher_width(k.shape, rows, width)
     constants = jax.lax.stop_gradient((q, k, lse))
-    return _teacher(rows, scale, width, lengths, *constants)
+    return _teacher(scale, width, rows, *constants)
+
+
+attention_l1_norm = attention_teacher
+"""The name of the C++ library."""

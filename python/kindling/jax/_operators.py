@@ -6,19 +6,20 @@ from typing import Any
 
 import jax
 
+from kindling._rows import Rows
 from kindling._run import KLLossGrad, _grad_dtype
 from kindling.jax import _arguments as arguments
 from kindling.jax import _calls as calls
 
 _softmax_lse = calls.constant(
     calls.softmax_lse,
-    1,
+    0,
     "softmax_lse: expected no derivative of its results, which are constants, got one; "
     "indexer_kl_loss is differentiable",
 )
 _kl_loss_grad = calls.constant(
     calls.kl_loss_grad,
-    4,
+    3,
     "kl_loss_grad: expected no derivative of its results, which are constants, got one",
 )
 
@@ -37,6 +38,8 @@ def softmax_lse(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     p: jax.Array | None = None,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """Log-sum-exp of the student's logits, for each row over its visible keys.
@@ -65,6 +68,10 @@ def softmax_lse(
         0: every key is visible; 3: causal, aligned at the last query and the last key. Static.
     cmp_ratio : int
         Tokens per key, 1 to 128. Static.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says. Static.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds; without a record.
     p : array or None, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
         Teacher, as :func:`attention_teacher` makes it.
 
@@ -85,12 +92,24 @@ def softmax_lse(
     NotImplementedError
         Where a derivative of the results is needed.
     """
-    rows = arguments.rows(layout_q, layout_k, mask_mode, cmp_ratio)
-    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
-    arrays = {"q": q, "k": k, "w": w, "p": p}
-    arguments.check("softmax_lse", arrays, lengths, rows, optional=("p",))
-    results = _softmax_lse(rows, lengths, q, k, w, p)
-    return results[0] if p is None else tuple(results)
+    rows = arguments.gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
+    arguments.check("softmax_lse", rows, q=q, k=k, w=w, p=p)
+    results = _softmax_lse(rows, q, k, w, p)
+    return results["lse"] if p is None else (results["lse"], results["loss_rows"])
 
 
 def kl_loss_grad(
@@ -109,6 +128,8 @@ def kl_loss_grad(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     row_scale: jax.Array | None = None,
     return_softmax: bool = True,
     return_loss: bool = False,
@@ -125,7 +146,7 @@ def kl_loss_grad(
     ----------
     q, k, w, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k
         As in :func:`softmax_lse`.
-    layout_q, layout_k, mask_mode, cmp_ratio
+    layout_q, layout_k, mask_mode, cmp_ratio, causal, rows
         As there.
     p : array, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
         Teacher, as :func:`attention_teacher` makes it.
@@ -152,16 +173,25 @@ def kl_loss_grad(
     ValueError, TypeError, jax.errors.JaxRuntimeError, NotImplementedError
         As :func:`softmax_lse`.
     """
-    rows = arguments.rows(layout_q, layout_k, mask_mode, cmp_ratio)
-    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
-    arrays = {"q": q, "k": k, "w": w, "p": p, "lse": lse, "row_scale": row_scale}
-    arguments.check("kl_loss_grad", arrays, lengths, rows, optional=("row_scale",))
-    static = (
+    rows = arguments.gather(
         rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
+    )
+    arguments.check("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=lse, row_scale=row_scale)
+    static = (
         bool(return_softmax),
         bool(return_loss),
         _grad_dtype(grad_dtype, str(q.dtype), "float32"),
     )
-    dq, dk, dw, *others = _kl_loss_grad(*static, lengths, q, k, w, p, lse, row_scale)
-    softmax_out = others.pop(0) if return_softmax else None
-    return KLLossGrad(dq, dk, dw, softmax_out, others.pop() if return_loss else None)
+    return KLLossGrad(**_kl_loss_grad(*static, rows, q, k, w, p, lse, row_scale))

@@ -15,17 +15,28 @@ All run on the CPU, without copies; loss and gradients are bitwise the same for 
 threads. See docs/torch.md.
 """
 
+from torch.utils import _pytree as pytree
+
+from kindling._rows import Rows
 from kindling.torch import reference
-from kindling.torch._loss import attention_teacher, indexer_kl_loss
+from kindling.torch._loss import attention_l1_norm, attention_teacher, indexer_kl_loss
 from kindling.torch._module import IndexerInputs, LightningIndexer, Rope
 from kindling.torch._ops import register_vendor_operators
 from kindling.torch._scores import TopK, index_scores, index_topk
+
+pytree.register_pytree_node(
+    Rows,
+    Rows.tree_flatten,
+    lambda tensors, attributes: Rows.tree_unflatten(attributes, tensors),
+    serialized_type_name="kindling.Rows",
+)
 
 __all__ = [
     "IndexerInputs",
     "LightningIndexer",
     "Rope",
     "TopK",
+    "attention_l1_norm",
     "attention_teacher",
     "index_scores",
     "index_topk",

@@ -1,29 +1,37 @@
 """Derivatives of the loss operators, for the dispatcher's autograd key.
 
 torch.library.register_autograd would do as well, but its wrapper spends 100 us on an operator of
-sixteen arguments (torch 2.13).
+sixteen arguments (torch 2.13). What is no input of a derivative goes through as one dict by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_NUM_ARGUMENTS = 16  # of indexer_kl_loss and indexer_kl_loss_with_grads: q, k, w, then the others
-_NO_GRADS = (None,) * (_NUM_ARGUMENTS - 3)
+
+def _no_grads(ctx: Any) -> tuple[None, ...]:
+    """For all arguments but q, k and w, which come first."""
+    return (None,) * (len(ctx.needs_input_grad) - 3)
 
 
 class KLLoss(torch.autograd.Function):
     """The backward pass calls the gradient operator once, with what comes in as row_scale."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Any, *rest: Any) -> Any:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Any, options: dict[str, Any]
+    ) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            loss, own_lse = torch.ops.kindling.indexer_kl_loss(q, k, w, p, lse, *rest)
-        ctx.save_for_backward(q, k, w, p, own_lse if lse is None else lse, *rest[:6])
-        ctx.attributes = rest[6:]
+            loss, own_lse = torch.ops.kindling.indexer_kl_loss(q, k, w, p, lse, **options)
+        tensors = {name: value for name, value in options.items() if isinstance(value, Tensor)}
+        lse = own_lse if lse is None else lse
+        ctx.save_for_backward(q, k, w, p, lse, *tensors.values())
+        ctx.tensor_names = ("q", "k", "w", "p", "lse", *tensors)
+        ctx.others = {name: value for name, value in options.items() if name not in tensors}
         ctx.mark_non_differentiable(own_lse)
         ctx.set_materialize_grads(False)
         return loss, own_lse
@@ -31,18 +39,20 @@ class KLLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple:
         if grad is None:
-            return None, None, None, *_NO_GRADS
-        inputs = (*ctx.saved_tensors, *ctx.attributes)
-        return *torch.ops.kindling.indexer_kl_loss_backward(grad, *inputs), *_NO_GRADS
+            return None, None, None, *_no_grads(ctx)
+        saved = dict(zip(ctx.tensor_names, ctx.saved_tensors, strict=True))
+        grads = torch.ops.kindling.indexer_kl_loss_backward(grad, **saved, **ctx.others)
+        return *grads, *_no_grads(ctx)
 
 
 class KLLossWithGrads(torch.autograd.Function):
     """The forward pass has computed the gradients already."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, *rest: Any) -> Any:
+    def forward(ctx: Any, q: Tensor, *inputs: Any) -> Any:
+        *inputs, options = inputs
         with torch._C._AutoDispatchBelowAutograd():
-            loss, *grads = torch.ops.kindling.indexer_kl_loss_with_grads(q, *rest)
+            loss, *grads = torch.ops.kindling.indexer_kl_loss_with_grads(q, *inputs, **options)
         ctx.save_for_backward(*grads)
         ctx.dtype = q.dtype
         ctx.mark_non_differentiable(*grads)
@@ -52,14 +62,14 @@ class KLLossWithGrads(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple:
         if grad is None:
-            return None, None, None, *_NO_GRADS
+            return None, None, None, *_no_grads(ctx)
         if torch.is_grad_enabled():  # create_graph: what comes out would pass for a constant
             raise NotImplementedError(
                 "indexer_kl_loss: expected no create_graph with grads_in_forward=True, as it can "
                 "be differentiated once, got one"
             )
         dq, dk, dw = ctx.saved_tensors
-        return (grad * dq).to(ctx.dtype), (grad * dk).to(ctx.dtype), grad * dw, *_NO_GRADS
+        return (grad * dq).to(ctx.dtype), (grad * dk).to(ctx.dtype), grad * dw, *_no_grads(ctx)
 
 
 class KLLossBackward(torch.autograd.Function):
@@ -67,8 +77,9 @@ class KLLossBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
+        *inputs, options = inputs
         with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.kindling.indexer_kl_loss_backward(*inputs)
+            return torch.ops.kindling.indexer_kl_loss_backward(*inputs, **options)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
@@ -77,8 +88,17 @@ class KLLossBackward(torch.autograd.Function):
         )
 
 
-FUNCTIONS = {
-    "indexer_kl_loss": KLLoss,
-    "indexer_kl_loss_with_grads": KLLossWithGrads,
-    "indexer_kl_loss_backward": KLLossBackward,
+def _with_options_last(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`apply` takes no keywords."""
+
+    def kernel(*inputs: Any, **options: Any) -> Any:
+        return function.apply(*inputs, options)
+
+    return kernel
+
+
+KERNELS = {
+    "indexer_kl_loss": _with_options_last(KLLoss),
+    "indexer_kl_loss_with_grads": _with_options_last(KLLossWithGrads),
+    "indexer_kl_loss_backward": _with_options_last(KLLossBackward),
 }

@@ -14,34 +14,18 @@ from torch import Tensor
 
 from kindling import _core
 from kindling._operators import make_metadata
+from kindling._rows import DEFAULTS, RowArguments
+from kindling._schema import lse_shape
 from kindling.torch import _records as records
 from kindling.torch import _shapes as shapes
 
-View = _core.View
-
-
-def _view(tensor: Tensor | None, name: str) -> View | None:
-    return None if tensor is None else View(tensor, name)
-
-
-def _out(tensor: Tensor | None, name: str) -> View | None:
-    return None if tensor is None else View(tensor, name, True)
-
-
-def _shared(options: dict[str, Any], layout: str = "BSND", mask_mode: int = 0) -> _core.Shared:
-    """What the library calls `shared`, from keyword arguments and these defaults."""
-    get = options.get
-    return (
-        get("cu_seqlens_q"),
-        get("cu_seqlens_k"),
-        get("seqused_q"),
-        get("seqused_k"),
-        get("cmp_residual_k"),
-        get("layout_q", layout),
-        get("layout_k", layout),
-        get("mask_mode", mask_mode),
-        get("cmp_ratio", 1),
-    )
+_GRAD_DEFAULTS: RowArguments = {  # type: ignore[assignment]
+    **DEFAULTS,
+    "layout_q": "TND",
+    "layout_k": "TND",
+    "mask_mode": 3,
+}
+"""Those of the vendor's gradient operators."""
 
 
 # Metadata.
@@ -88,87 +72,81 @@ def _refuse_sparse(**features: Any) -> None:
             raise NotImplementedError(f"{name}: expected none, as keys are dense here, got one")
 
 
-# The student.
+# The student. `options` are row arguments, which the library knows by name.
 
 
-def softmax_lse(q: Tensor, k: Tensor, w: Tensor, **options: Any) -> Tensor:
-    record = records.lse_record_as_kl(options.get("metadata"))
-    return _lse(q, k, w, record, _shared(options))
-
-
-def fake_softmax_lse(
-    q: Tensor, k: Tensor, w: Tensor, *, layout_q: str = "BSND", layout_k: str = "BSND", **_: Any
+def softmax_lse(
+    q: Tensor, k: Tensor, w: Tensor, *, metadata: Tensor | None = None, **options: Any
 ) -> Tensor:
-    shapes.check(q, k, layout_q, layout_k)
-    shapes.check_float32(w=w)
-    return shapes.lse(q, layout_q)
+    record = records.lse_record_as_kl(metadata)
+    return _lse(q, k, w, {**DEFAULTS, **options, "metadata": record})
+
+
+def fake_softmax_lse(q: Tensor, k: Tensor, w: Tensor, **options: Any) -> Tensor:
+    rows = {**DEFAULTS, **options}
+    shapes.describe("softmax_lse", rows, q=q, k=k, w=w)
+    return shapes.lse(q, rows)
 
 
 def _lse(
     q: Tensor,
     k: Tensor,
     w: Tensor,
-    metadata: Tensor | None,
-    shared: _core.Shared,
+    rows: RowArguments,
     p: Tensor | None = None,
     loss_rows: Tensor | None = None,
 ) -> Tensor:
-    lse = shapes.lse(q, shared[5])
-    _core.softmax_lse(
-        View(q, "q"),
-        View(k, "k"),
-        View(w, "w"),
-        _view(p, "p"),
-        _view(metadata, "metadata"),
-        shared,
-        None,
-        _out(lse, "lse"),
-        _out(loss_rows, "loss_rows"),
-    )
+    lse = shapes.lse(q, rows)
+    own = {"q": q, "k": k, "w": w, "p": p, "lse": lse, "loss_rows": loss_rows}
+    _core.softmax_lse(own, rows, None)
     return lse
 
 
 def kl_loss_grad(
     q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor, **options: Any
 ) -> tuple[Tensor, ...]:
-    shared = _shared(options, "TND", 3)
     softmax_out = shapes.dense_like(p)
-    grads = _grads(q, k, w, p, lse, options.get("metadata"), shared, softmax_out=softmax_out)
-    return *grads, softmax_out
+    rows = {**_GRAD_DEFAULTS, **options}
+    return *_grads(q, k, w, p, lse, rows, softmax_out=softmax_out), softmax_out
 
 
 def fake_kl_loss_grad(
+    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor, **options: Any
+) -> tuple[Tensor, ...]:
+    rows = {**_GRAD_DEFAULTS, **options}
+    shapes.describe("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=lse)
+    return *shapes.grads(q, k, w), shapes.dense_like(p)
+
+
+def kl_loss_grad_loss(
     q: Tensor,
     k: Tensor,
     w: Tensor,
     p: Tensor,
     lse: Tensor,
     *,
-    layout_q: str = "TND",
-    layout_k: str = "TND",
-    **_: Any,
+    row_scale: Tensor | None = None,
+    **options: Any,
 ) -> tuple[Tensor, ...]:
-    shapes.check(q, k, layout_q, layout_k)
-    shapes.check_float32(w=w, p=p, lse=lse)
-    return *shapes.grads(q, k, w), shapes.dense_like(p)
-
-
-def kl_loss_grad_loss(
-    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor, **options: Any
-) -> tuple[Tensor, ...]:
-    shared = _shared(options, "TND", 3)
-    outputs = {"softmax_out": shapes.dense_like(p), "loss_rows": shapes.lse(q, shared[5])}
-    row_scale = options.get("row_scale")
-    grads = _grads(q, k, w, p, lse, options.get("metadata"), shared, row_scale, **outputs)
+    rows = {**_GRAD_DEFAULTS, **options}
+    outputs = {"softmax_out": shapes.dense_like(p), "loss_rows": shapes.lse(q, rows)}
+    grads = _grads(q, k, w, p, lse, rows, row_scale, **outputs)
     return *grads, *outputs.values()
 
 
 def fake_kl_loss_grad_loss(
-    *inputs: Tensor, row_scale: Tensor | None = None, **options: Any
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    p: Tensor,
+    lse: Tensor,
+    *,
+    row_scale: Tensor | None = None,
+    **options: Any,
 ) -> tuple[Tensor, ...]:
-    shapes.check_float32(row_scale=row_scale)
-    grads = fake_kl_loss_grad(*inputs, **options)
-    return *grads, shapes.lse(inputs[0], options.get("layout_q", "TND"))
+    rows = {**_GRAD_DEFAULTS, **options}
+    shapes.describe("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=lse, row_scale=row_scale)
+    return *shapes.grads(q, k, w), shapes.dense_like(p), shapes.lse(q, rows)
 
 
 def _grads(
@@ -177,8 +155,7 @@ def _grads(
     w: Tensor,
     p: Tensor,
     lse: Tensor,
-    metadata: Tensor | None,
-    shared: _core.Shared,
+    rows: RowArguments,
     row_scale: Tensor | None = None,
     *,
     softmax_out: Tensor | None = None,
@@ -186,91 +163,109 @@ def _grads(
     wide: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dw = shapes.grads(q, k, w, wide)
-    _core.kl_loss_grad(
-        View(q, "q"),
-        View(k, "k"),
-        View(w, "w"),
-        View(p, "p"),
-        View(lse, "lse"),
-        _view(row_scale, "row_scale"),
-        _view(metadata, "metadata"),
-        shared,
-        None,
-        _out(dq, "dq"),
-        _out(dk, "dk"),
-        _out(dw, "dw"),
-        _out(softmax_out, "softmax_out"),
-        _out(loss_rows, "loss_rows"),
-    )
+    own = {
+        "q": q,
+        "k": k,
+        "w": w,
+        "p": p,
+        "lse": lse,
+        "row_scale": row_scale,
+        "dq": dq,
+        "dk": dk,
+        "dw": dw,
+        "softmax_out": softmax_out,
+        "loss_rows": loss_rows,
+    }
+    _core.kl_loss_grad(own, rows, None)
     return dq, dk, dw
 
 
 # The teacher.
 
 
-def vendor_teacher(q: Tensor, k: Tensor, lse: Tensor, **options: Any) -> Tensor:
-    _refuse_sparse(
-        sparse_indices=options.get("sparse_indices"), topk_length=options.get("topk_length")
-    )
-    record = records.teacher_record_as_kl(options.get("metadata"))
-    scale, max_seqlen_k = options.get("softmax_scale", 1.0), options.get("max_seqlen_k", 0)
-    return _teacher(q, k, lse, record, _shared(options), scale, max_seqlen_k)
+def vendor_teacher(
+    q: Tensor,
+    k: Tensor,
+    lse: Tensor,
+    *,
+    sparse_indices: Tensor | None = None,
+    topk_length: Tensor | None = None,
+    metadata: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    _refuse_sparse(sparse_indices=sparse_indices, topk_length=topk_length)
+    return teacher(q, k, lse, metadata=records.teacher_record_as_kl(metadata), **options)
 
 
-def fake_vendor_teacher(q: Tensor, k: Tensor, lse: Tensor, **options: Any) -> Tensor:
-    return _fake_teacher(q, k, lse, _shared(options), options.get("max_seqlen_k", 0))
+def fake_vendor_teacher(
+    q: Tensor,
+    k: Tensor,
+    lse: Tensor,
+    *,
+    sparse_indices: Tensor | None = None,
+    topk_length: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    return fake_teacher(q, k, lse, **options)
 
 
-def teacher(q: Tensor, k: Tensor, lse: Tensor | None, *rest: Any) -> Tensor:
-    *rows, softmax_scale, max_seqlen_k = rest
-    return _teacher(q, k, lse, rows[5], _without_metadata(rows), softmax_scale, max_seqlen_k)
-
-
-def fake_teacher(q: Tensor, k: Tensor, lse: Tensor | None, *rest: Any) -> Tensor:
-    *rows, _, max_seqlen_k = rest
-    return _fake_teacher(q, k, lse, _without_metadata(rows), max_seqlen_k)
-
-
-def _teacher(
+def teacher(
     q: Tensor,
     k: Tensor,
     lse: Tensor | None,
-    metadata: Tensor | None,
-    shared: _core.Shared,
-    softmax_scale: float,
-    max_seqlen_k: int,
+    *,
+    softmax_scale: float = 1.0,
+    max_seqlen_k: int = 0,
+    **options: Any,
 ) -> Tensor:
-    views = View(q, "q"), View(k, "k"), _view(lse, "lse"), _view(metadata, "metadata")
-    inputs = (*views, shared, softmax_scale)
-    _core.teacher_stride(*inputs, max_seqlen_k)  # checks the arguments
-    p = shapes.teacher(q, k, shared[5], shared[6], max_seqlen_k)
-    _core.attention_l1_norm(*inputs, None, _out(p, "p"))
+    rows = {**DEFAULTS, **options}
+    own = {
+        "q": _core.View(q, "q"),
+        "k": _core.View(k, "k"),
+        "lse": lse,
+        "softmax_scale": softmax_scale,
+        "p": None,
+    }
+    _core.teacher_stride(own, rows, max_seqlen_k)  # checks the arguments
+    own["p"] = p = shapes.teacher(q, k, rows, max_seqlen_k)
+    _core.attention_teacher(own, rows, None)
     return p
 
 
-def _fake_teacher(
-    q: Tensor, k: Tensor, lse: Tensor | None, shared: _core.Shared, max_seqlen_k: int
+def fake_teacher(
+    q: Tensor,
+    k: Tensor,
+    lse: Tensor | None,
+    *,
+    softmax_scale: float = 1.0,
+    max_seqlen_k: int = 0,
+    **options: Any,
 ) -> Tensor:
-    shapes.check(q, k, shared[5], shared[6])
-    shapes.check_float32(lse=lse)
-    return shapes.teacher(q, k, shared[5], shared[6], max_seqlen_k)
+    rows = {**DEFAULTS, **options}
+    shapes.describe("attention_teacher", rows, q=q, k=k, lse=lse, softmax_scale=softmax_scale)
+    return shapes.teacher(q, k, rows, max_seqlen_k)
 
 
-# The differentiable loss. `rest` is the schema's tail: lengths, metadata, layouts, mask, ratio,
-# reduction.
+# The differentiable loss.
 
 
 def kl_loss(
-    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor | None, *rest: Any
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    p: Tensor,
+    lse: Tensor | None,
+    *,
+    reduction: str = "sum",
+    **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    *rows, reduction = rest
-    shared = _without_metadata(rows)
-    loss_rows = shapes.lse(q, shared[5])
-    own_lse = _lse(q, k, w, rows[5], shared, p, loss_rows)
+    rows = {**DEFAULTS, **options}
+    loss_rows = shapes.lse(q, rows)
+    own_lse = _lse(q, k, w, rows, p, loss_rows)
     if lse is not None and not _same_lse(lse, own_lse):
         # Somebody else's lse: the loss that belongs to it comes with the gradients only.
-        _grads(q, k, w, p, lse, rows[5], shared, loss_rows=loss_rows)
-    return _reduce(loss_rows, q, shared, reduction), own_lse
+        _grads(q, k, w, p, lse, rows, loss_rows=loss_rows)
+    return _reduce(loss_rows, q, rows, reduction), own_lse
 
 
 def _same_lse(lse: Tensor, own: Tensor) -> bool:
@@ -282,71 +277,90 @@ def _same_lse(lse: Tensor, own: Tensor) -> bool:
 
 
 def fake_kl_loss(
-    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor | None, *rest: Any
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    p: Tensor,
+    lse: Tensor | None,
+    *,
+    reduction: str = "sum",
+    **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    shared = _without_metadata(rest[:-1])
-    shapes.check(q, k, shared[5], shared[6])
-    shapes.check_float32(w=w, p=p, lse=lse)
-    return shapes.loss(q, shared[5], rest[-1]), shapes.lse(q, shared[5])
+    rows = {**DEFAULTS, **options}
+    own_lse = shapes.lse(q, rows)
+    given = own_lse if lse is None else lse
+    shapes.describe("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=given)
+    return shapes.loss(q, rows, reduction), own_lse
 
 
 def kl_loss_backward(
-    grad: Tensor, q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor, *rest: Any
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    p: Tensor,
+    lse: Tensor,
+    *,
+    reduction: str = "sum",
+    **options: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    *rows, reduction = rest
-    shared = _without_metadata(rows)
+    rows = {**DEFAULTS, **options}
     if reduction == "mean":
-        grad = grad / _num_rows(q, shared)
-    row_scale = grad.expand(shapes.rows_shape(q, shared[5]))
-    return _grads(q, k, w, p, lse, rows[5], shared, row_scale)
+        grad = grad / _num_rows(q, rows)
+    row_scale = grad.expand(lse_shape(q.shape, rows["layout_q"]))
+    return _grads(q, k, w, p, lse, rows, row_scale)
 
 
 def fake_kl_loss_backward(
-    grad: Tensor, q: Tensor, k: Tensor, w: Tensor, *_: Any
+    grad: Tensor, q: Tensor, k: Tensor, w: Tensor, *_: Any, **__: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     return shapes.grads(q, k, w)
 
 
 def kl_loss_with_grads(
-    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor | None, *rest: Any
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    p: Tensor,
+    lse: Tensor | None,
+    *,
+    reduction: str = "sum",
+    **options: Any,
 ) -> tuple[Tensor, ...]:
-    *rows, reduction = rest
-    shared = _without_metadata(rows)
+    rows = {**DEFAULTS, **options}
     if lse is None:
-        lse = _lse(q, k, w, rows[5], shared)
-    loss_rows = shapes.lse(q, shared[5])
-    grads = _grads(q, k, w, p, lse, rows[5], shared, loss_rows=loss_rows, wide=True)
+        lse = _lse(q, k, w, rows)
+    loss_rows = shapes.lse(q, rows)
+    grads = _grads(q, k, w, p, lse, rows, loss_rows=loss_rows, wide=True)
     if reduction == "mean":
         for grad in grads:
-            grad.div_(_num_rows(q, shared))
-    return _reduce(loss_rows, q, shared, reduction), *grads
+            grad.div_(_num_rows(q, rows))
+    return _reduce(loss_rows, q, rows, reduction), *grads
 
 
 def fake_kl_loss_with_grads(
-    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor | None, *rest: Any
+    q: Tensor, k: Tensor, w: Tensor, p: Tensor, lse: Tensor | None, **options: Any
 ) -> tuple[Tensor, ...]:
-    loss, _ = fake_kl_loss(q, k, w, p, lse, *rest)
+    loss, _ = fake_kl_loss(q, k, w, p, lse, **options)
     return loss, *shapes.grads(q, k, w, True)
 
 
-def _without_metadata(rows: Any) -> _core.Shared:
-    return (*rows[:5], *rows[6:])
-
-
-def _num_rows(q: Tensor, shared: _core.Shared) -> int:
+def _num_rows(q: Tensor, rows: RowArguments) -> int:
     """Used rows of arguments that the library has accepted, but 1 where there are none."""
-    cu_seqlens_q, seqused_q = shared[0], shared[2]
+    cu_seqlens_q, seqused_q = rows["cu_seqlens_q"], rows["seqused_q"]
     if seqused_q is not None and seqused_q.numel() > 0:
         num_rows = int(seqused_q.sum())
+    elif rows["layout_q"] == "TND":
+        num_rows = int(cu_seqlens_q[-1])
     else:
-        num_rows = int(cu_seqlens_q[-1]) if shared[5] == "TND" else q.shape[0] * q.shape[1]
+        num_rows = q.shape[0] * q.shape[1]
     return max(num_rows, 1)
 
 
-def _reduce(loss_rows: Tensor, q: Tensor, shared: _core.Shared, reduction: str) -> Tensor:
+def _reduce(loss_rows: Tensor, q: Tensor, rows: RowArguments, reduction: str) -> Tensor:
     if reduction == "none":
         return loss_rows
-    total = _core.total_loss(View(loss_rows, "loss_rows"))
+    total = _core.total_loss(_core.View(loss_rows, "loss_rows"))
     if reduction == "mean":
-        total /= _num_rows(q, shared)
+        total /= _num_rows(q, rows)
     return torch.tensor(total, dtype=torch.float32)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kindling import _core
+from kindling._rows import ATTRIBUTES, RowArguments, Rows, gather, without_defaults
 from kindling.torch import _ops  # noqa: F401  (registers the operators)
 
 _REDUCTIONS = ("sum", "mean", "none")
@@ -18,18 +19,30 @@ def check_tensors(required: dict[str, object], optional: dict[str, object]) -> N
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
 
 
+def check_rows(rows: RowArguments) -> None:
+    """The row arguments are tensors, words and numbers that PyTorch's dispatcher takes."""
+    for name, value in rows.items():
+        if name in ATTRIBUTES:
+            _check_attribute(name, value)
+        elif value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+
+
 def check_attributes(**attributes: object) -> None:
     for name, value in attributes.items():
-        wanted = str if name.startswith("layout") else int
-        if name == "max_seqlen_k" and isinstance(value, torch.SymInt):
-            continue
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise TypeError(
-                f"{name}: expected {'a str' if wanted is str else 'an int'}, "
-                f"got {type(value).__name__}"
-            )
-        if wanted is int and not -(2**63) <= value < 2**63:  # type: ignore[operator]
-            raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
+        _check_attribute(name, value)
+
+
+def _check_attribute(name: str, value: object) -> None:
+    wanted = str if name.startswith("layout") else int
+    if name == "max_seqlen_k" and isinstance(value, torch.SymInt):
+        return
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise TypeError(
+            f"{name}: expected {'a str' if wanted is str else 'an int'}, got {type(value).__name__}"
+        )
+    if wanted is int and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+        raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
 
 
 def indexer_kl_loss(
@@ -47,6 +60,8 @@ def indexer_kl_loss(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     metadata: Tensor | None = None,
     lse: Tensor | None = None,
     reduction: str = "sum",
@@ -85,6 +100,10 @@ def indexer_kl_loss(
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
         Tokens per key, 1 to 128.
+    causal : bool or None
+        True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
+    rows : Rows or None
+        A :class:`kindling.Rows`, in place of all that it holds.
     metadata : Tensor or None, shape (64,), int32
         A record of :func:`kindling.make_metadata`. Results do not depend on it.
     lse : Tensor or None, shape (B, 1, S1) or (1, T1), float32
@@ -115,36 +134,29 @@ def indexer_kl_loss(
     Under CPU autocast q and k are cast to its dtype, w, p and lse to float32. Loss and gradients
     are bitwise the same for any number of threads, so ``torch.use_deterministic_algorithms`` holds.
     """
-    check_tensors(
-        {"q": q, "k": k, "w": w, "p": p},
+    rows = gather(
+        rows,
+        causal,
         {
             "cu_seqlens_q": cu_seqlens_q,
             "cu_seqlens_k": cu_seqlens_k,
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
             "metadata": metadata,
-            "lse": lse,
         },
     )
-    check_attributes(layout_q=layout_q, layout_k=layout_k, mask_mode=mask_mode, cmp_ratio=cmp_ratio)
+    check_tensors({"q": q, "k": k, "w": w, "p": p}, {"lse": lse})
+    check_rows(rows)
     if not isinstance(grads_in_forward, bool):
         raise TypeError(f"grads_in_forward: expected a bool, got {type(grads_in_forward).__name__}")
     if reduction not in _REDUCTIONS:
         raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
-    rest = (
-        cu_seqlens_q,
-        cu_seqlens_k,
-        seqused_q,
-        seqused_k,
-        cmp_residual_k,
-        metadata,
-        layout_q,
-        layout_k,
-        mask_mode,
-        cmp_ratio,
-        reduction,
-    )
+    options = {**without_defaults(rows), "reduction": reduction}
     p = p.detach()
     if lse is not None:
         lse = lse.detach()
@@ -155,8 +167,8 @@ def indexer_kl_loss(
                 "differ from row to row, got True"
             )
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or w.requires_grad):
-            return torch.ops.kindling.indexer_kl_loss_with_grads(q, k, w, p, lse, *rest)[0]
-    return torch.ops.kindling.indexer_kl_loss(q, k, w, p, lse, *rest)[0]
+            return torch.ops.kindling.indexer_kl_loss_with_grads(q, k, w, p, lse, **options)[0]
+    return torch.ops.kindling.indexer_kl_loss(q, k, w, p, lse, **options)[0]
 
 
 def attention_teacher(
@@ -175,6 +187,8 @@ def attention_teacher(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     metadata: Tensor | None = None,
 ) -> Tensor:
     """The teacher p: the main attention's distribution over keys, averaged over its heads.
@@ -198,51 +212,54 @@ def attention_teacher(
         ``torch.compile`` or export it must be given, as a shape cannot depend on data there.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, metadata
         As in :func:`indexer_kl_loss`.
-    layout_q, layout_k, mask_mode, cmp_ratio
+    layout_q, layout_k, mask_mode, cmp_ratio, causal, rows
         As in :func:`indexer_kl_loss`.
 
     Returns
     -------
     Tensor, shape (B, S1, 1, S2) or (T1, 1, max_seqlen_k), float32
     """
-    check_tensors(
-        {"q": q, "k": k},
+    rows = gather(
+        rows,
+        causal,
         {
-            "lse": lse,
             "cu_seqlens_q": cu_seqlens_q,
             "cu_seqlens_k": cu_seqlens_k,
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
             "metadata": metadata,
         },
     )
-    check_attributes(
-        layout_q=layout_q,
-        layout_k=layout_k,
-        mask_mode=mask_mode,
-        cmp_ratio=cmp_ratio,
-        max_seqlen_k=max_seqlen_k,
-    )
+    check_tensors({"q": q, "k": k}, {"lse": lse})
+    check_rows(rows)
+    check_attributes(max_seqlen_k=max_seqlen_k)
     if not isinstance(softmax_scale, (int, float)) or isinstance(softmax_scale, bool):
         raise TypeError(
             f"softmax_scale: expected a real number, got {type(softmax_scale).__name__}"
         )
-    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k)
-    attributes = (layout_q, layout_k, mask_mode, cmp_ratio)
     q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()
-    if max_seqlen_k == 0 and attributes[:2] != ("BSND", "BSND"):
+    if max_seqlen_k == 0 and not rows["layout_q"] == rows["layout_k"] == "BSND":
         if not torch.compiler.is_compiling():
-            max_seqlen_k = _teacher_stride(q, k, (*lengths, *attributes), softmax_scale)
+            max_seqlen_k = _teacher_stride(q, k, rows, softmax_scale)
     return torch.ops.kindling.attention_teacher(
-        q, k, lse, *lengths, metadata, *attributes, softmax_scale, max_seqlen_k
+        q, k, lse, **without_defaults(rows), softmax_scale=softmax_scale, max_seqlen_k=max_seqlen_k
     )
 
 
-def _teacher_stride(q: Tensor, k: Tensor, shared: _core.Shared, softmax_scale: float) -> int:
+attention_l1_norm = attention_teacher
+"""The name of the C++ library."""
+
+
+def _teacher_stride(q: Tensor, k: Tensor, rows: RowArguments, softmax_scale: float) -> int:
     """The longest allocated key length; 0 for tensors that are only traced and cannot be read."""
+    own = {"lse": None, "softmax_scale": softmax_scale, "p": None}
     try:
-        views = [_core.View(q, "q"), _core.View(k, "k"), None, None]
+        own |= {"q": _core.View(q, "q"), "k": _core.View(k, "k")}
     except (TypeError, ValueError):
         return 0  # the operator says what it needs
-    return max(_core.teacher_stride(*views, shared, softmax_scale, 0), 1)
+    return max(_core.teacher_stride(own, {**rows, "metadata": None}, 0), 1)

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kindling._rows import CAUSAL, DEFAULTS, Rows, mask_of
 from kindling.torch._loss import indexer_kl_loss
 from kindling.torch._scores import TopK, index_scores, index_topk
+
+_MASK_MODE = CAUSAL  # of the module: self-attention of a decoder
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,8 @@ class LightningIndexer(nn.Module):
         *,
         positions: Tensor | None = None,
         mask_mode: int = 3,
+        causal: bool | None = None,
+        rows: Rows | None = None,
         reduction: str = "mean",
         **options: Any,
     ) -> Tensor:
@@ -248,6 +253,10 @@ class LightningIndexer(nn.Module):
             As :func:`kindling.torch.attention_teacher` makes it.
         mask_mode : {0, 3}
             Causal (3) by default, unlike the operators.
+        causal : bool or None
+            True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
+        rows : Rows or None
+            A :class:`kindling.Rows` that says all of lengths and mask; in place of both.
         reduction : {"sum", "mean", "none"}
         **options
             Length tensors and others of :func:`kindling.torch.indexer_kl_loss`. ``cu_seqlens`` and
@@ -258,8 +267,10 @@ class LightningIndexer(nn.Module):
         Tensor
             Detach hidden and q_latent to train the indexer alone, as the dense warm-up does.
         """
-        inputs, rows = self._prepare(hidden, q_latent, positions, options)
-        return indexer_kl_loss(*inputs, p, mask_mode=mask_mode, reduction=reduction, **rows)
+        inputs, options = self._prepare(
+            hidden, q_latent, positions, mask_mode, causal, rows, options
+        )
+        return indexer_kl_loss(*inputs, p, reduction=reduction, **options)
 
     @torch.no_grad()
     def scores(
@@ -269,11 +280,15 @@ class LightningIndexer(nn.Module):
         *,
         positions: Tensor | None = None,
         mask_mode: int = 3,
+        causal: bool | None = None,
+        rows: Rows | None = None,
         **options: Any,
     ) -> Tensor:
         """Logits of these hidden states by :func:`kindling.torch.index_scores`; no gradient."""
-        inputs, rows = self._prepare(hidden, q_latent, positions, options)
-        return index_scores(*inputs, mask_mode=mask_mode, **rows)
+        inputs, options = self._prepare(
+            hidden, q_latent, positions, mask_mode, causal, rows, options
+        )
+        return index_scores(*inputs, **options)
 
     @torch.no_grad()
     def topk(
@@ -284,24 +299,50 @@ class LightningIndexer(nn.Module):
         *,
         positions: Tensor | None = None,
         mask_mode: int = 3,
+        causal: bool | None = None,
+        rows: Rows | None = None,
         **options: Any,
     ) -> TopK:
         """Best keys of every row by :func:`kindling.torch.index_topk`; no gradient."""
-        inputs, rows = self._prepare(hidden, q_latent, positions, options)
-        return index_topk(*inputs, topk, mask_mode=mask_mode, **rows)
+        inputs, options = self._prepare(
+            hidden, q_latent, positions, mask_mode, causal, rows, options
+        )
+        return index_topk(*inputs, topk, **options)
 
     def _prepare(
-        self, hidden: Tensor, q_latent: Tensor | None, positions: Tensor | None, options: dict
-    ) -> tuple[IndexerInputs, dict]:
-        rows = dict(options)
+        self,
+        hidden: Tensor,
+        q_latent: Tensor | None,
+        positions: Tensor | None,
+        mask_mode: int,
+        causal: bool | None,
+        rows: Rows | None,
+        options: dict[str, Any],
+    ) -> tuple[IndexerInputs, dict[str, Any]]:
+        options = dict(options)
         for name in ("cu_seqlens", "seqused"):
-            both = rows.pop(name, None)
+            both = options.pop(name, None)
             if both is not None:
-                rows |= {f"{name}_q": both, f"{name}_k": both}
-        cu_seqlens = rows.get("cu_seqlens_q")
+                options |= {f"{name}_q": both, f"{name}_k": both}
+        if rows is not None:
+            for name in options:
+                if name in DEFAULTS:
+                    raise ValueError(f"{name}: expected none beside rows, which holds it, got one")
+            if mask_mode not in (_MASK_MODE, rows.mask_mode):
+                raise ValueError(f"mask_mode: expected none beside rows, got {mask_mode}")
+            options |= rows
+            mask_mode = mask_of(causal, rows.mask_mode)
+        else:
+            mask_mode = mask_of(causal, mask_mode, _MASK_MODE)
+        cu_seqlens = options.get("cu_seqlens_q")
         inputs = self(hidden, q_latent, positions=positions, cu_seqlens=cu_seqlens)
         layout = "BSND" if hidden.dim() == 3 else "TND"
-        return inputs, {"layout_q": layout, "layout_k": layout, **rows}
+        return inputs, {
+            "layout_q": layout,
+            "layout_k": layout,
+            **options,
+            "mask_mode": mask_mode,
+        }
 
     def extra_repr(self) -> str:
         return (

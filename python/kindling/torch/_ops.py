@@ -36,10 +36,12 @@ _GRAD = (
     "int cmp_ratio=1) -> (Tensor dq, Tensor dk, Tensor dw, Tensor softmax_out{out})"
 )
 _ROWS = (
-    "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k, "
-    "Tensor? cmp_residual_k, Tensor? metadata, str layout_q, str layout_k, int mask_mode, "
-    "int cmp_ratio"
+    "*, "
+    + _LENGTHS
+    + ', Tensor? metadata=None, str layout_q="BSND", str layout_k="BSND", int mask_mode=0, '
+    "int cmp_ratio=1"
 )
+_LOSS = "(Tensor q, Tensor k, Tensor w, Tensor p, Tensor? lse, " + _ROWS + ', str reduction="sum")'
 
 
 class Operator(NamedTuple):
@@ -59,10 +61,7 @@ VENDOR_OPERATORS = {
         _PLAN.format(more=""), kernels.lse_metadata, kernels.fake_metadata
     ),
     "dense_lightning_indexer_softmax_lse": Operator(
-        "(Tensor query_index, Tensor key_index, Tensor weight, *, "
-        + _LENGTHS
-        + ', Tensor? metadata=None, str layout_q="BSND", str layout_k="BSND", int mask_mode=0, '
-        "int cmp_ratio=1) -> Tensor",
+        f"(Tensor query_index, Tensor key_index, Tensor weight, {_ROWS}) -> Tensor",
         kernels.softmax_lse,
         kernels.fake_softmax_lse,
     ),
@@ -89,26 +88,24 @@ _OUR_OPERATORS = {
         kernels.fake_kl_loss_grad_loss,
     ),
     "attention_teacher": Operator(
-        f"(Tensor q, Tensor k, Tensor? lse, {_ROWS}, float softmax_scale, SymInt max_seqlen_k)"
-        " -> Tensor",
+        f"(Tensor q, Tensor k, Tensor? lse, {_ROWS}, float softmax_scale=1.0, "
+        "SymInt max_seqlen_k=0) -> Tensor",
         kernels.teacher,
         kernels.fake_teacher,
     ),
     "indexer_kl_loss": Operator(
-        f"(Tensor q, Tensor k, Tensor w, Tensor p, Tensor? lse, {_ROWS}, str reduction)"
-        " -> (Tensor loss, Tensor lse)",
+        _LOSS + " -> (Tensor loss, Tensor lse)",
         kernels.kl_loss,
         kernels.fake_kl_loss,
     ),
     "indexer_kl_loss_backward": Operator(
         f"(Tensor grad, Tensor q, Tensor k, Tensor w, Tensor p, Tensor lse, {_ROWS}, "
-        "str reduction) -> (Tensor dq, Tensor dk, Tensor dw)",
+        'str reduction="sum") -> (Tensor dq, Tensor dk, Tensor dw)',
         kernels.kl_loss_backward,
         kernels.fake_kl_loss_backward,
     ),
     "indexer_kl_loss_with_grads": Operator(
-        f"(Tensor q, Tensor k, Tensor w, Tensor p, Tensor? lse, {_ROWS}, str reduction)"
-        " -> (Tensor loss, Tensor dq, Tensor dk, Tensor dw)",
+        _LOSS + " -> (Tensor loss, Tensor dq, Tensor dk, Tensor dw)",
         kernels.kl_loss_with_grads,
         kernels.fake_kl_loss_with_grads,
     ),
@@ -222,7 +219,7 @@ def _register(namespace: str, name: str, operator: Operator) -> None:
         rules = {"AutocastCPU": _autocast_rule(overload)}
         if is_ours:  # these hold for other devices too
             rules["FuncTorchBatched"] = _vmap_rule(qualified)
-        if name not in autograd.FUNCTIONS:
+        if name not in autograd.KERNELS:
             # Outputs that no gradient flows back from do not require any: they are new tensors.
             rules["Autograd" if is_ours else "AutogradCPU"] = torch.library.fallthrough_kernel
         for key, rule in rules.items():
@@ -243,8 +240,8 @@ def register_vendor_operators() -> None:
 def _register_all() -> None:
     for name, operator in (VENDOR_OPERATORS | _OUR_OPERATORS).items():
         _register("kindling", name, operator)
-    for name, function in autograd.FUNCTIONS.items():
-        _libraries["kindling"].impl(name, function.apply, "Autograd")
+    for name, kernel in autograd.KERNELS.items():
+        _libraries["kindling"].impl(name, kernel, "Autograd")
     if VENDOR in sys.modules or importlib.util.find_spec(VENDOR) is None:
         register_vendor_operators()
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kindling.torch._shapes import word
+
 _MAX_TEACHER_CORES = 36
 
 
@@ -100,8 +102,7 @@ def _words(record: Tensor | None) -> list[int] | None:
     if record.dim() != 1 or record.shape[0] != 64:
         raise ValueError(f"metadata: expected shape (64,), got {tuple(record.shape)}")
     if record.dtype != torch.int32:
-        word = str(record.dtype).removeprefix("torch.")
-        raise TypeError(f"metadata: expected dtype int32, got {word}")
+        raise TypeError(f"metadata: expected dtype int32, got {word(record.dtype)}")
     return record.tolist()
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from kindling import Plan, make_metadata
+from kindling._rows import RowArguments, Rows, gather
 from kindling.torch import _shapes as shapes
-from kindling.torch._loss import check_attributes, check_tensors
+from kindling.torch._loss import check_attributes, check_rows, check_tensors
 
 # Scores of a tile, [rows][heads][keys] in fp32, take 4 MiB: they stay in a core's share of the
 # cache, and a product of that size is efficient.
 _TILE_SCORES = 1 << 20
-_LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cmp_residual_k")
 
 
 class TopK(NamedTuple):
@@ -52,6 +52,8 @@ def index_scores(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
     max_seqlen_k: int = 0,
 ) -> Tensor:
     """Logits ``I[j] = sum_h w[h] * max(q[h] . k[j], 0)`` of every row and key.
@@ -62,7 +64,7 @@ def index_scores(
     ----------
     q, k, w, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k
         As in :func:`kindling.torch.indexer_kl_loss`.
-    layout_q, layout_k, mask_mode, cmp_ratio
+    layout_q, layout_k, mask_mode, cmp_ratio, causal, rows
         As there.
     max_seqlen_k : int
         Last dim of the result; 0: S2 (BSND) or the longest used key length (TND).
@@ -72,20 +74,24 @@ def index_scores(
     Tensor, shape (B, S1, keys) or (T1, keys), float32
         -inf where a row does not see a key, and for unused rows.
     """
-    rows = dict(
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        seqused_q=seqused_q,
-        seqused_k=seqused_k,
-        cmp_residual_k=cmp_residual_k,
-        layout_q=layout_q,
-        layout_k=layout_k,
-        mask_mode=mask_mode,
-        cmp_ratio=cmp_ratio,
+    rows = gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
     check_attributes(max_seqlen_k=max_seqlen_k)
     plan, longest = _plan(q, k, w, rows)
-    width = max_seqlen_k or (k.shape[1] if layout_k == "BSND" else longest)
+    width = max_seqlen_k or (k.shape[1] if rows["layout_k"] == "BSND" else longest)
     if width < longest:
         raise ValueError(
             f"max_seqlen_k: expected >= the longest used key length = {longest}, got {width}"
@@ -111,6 +117,8 @@ def index_topk(
     layout_k: str = "BSND",
     mask_mode: int = 0,
     cmp_ratio: int = 1,
+    causal: bool | None = None,
+    rows: Rows | None = None,
 ) -> TopK:
     """The keys that an indexer would choose for each row: those of the largest logits.
 
@@ -122,7 +130,7 @@ def index_topk(
         As in :func:`kindling.torch.indexer_kl_loss`.
     topk : int
         Keys per row, at least 1.
-    layout_q, layout_k, mask_mode, cmp_ratio
+    layout_q, layout_k, mask_mode, cmp_ratio, causal, rows
         As there.
 
     Returns
@@ -133,16 +141,20 @@ def index_topk(
     check_attributes(topk=topk)
     if topk < 1:
         raise ValueError(f"topk: expected >= 1, got {topk}")
-    rows = dict(
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        seqused_q=seqused_q,
-        seqused_k=seqused_k,
-        cmp_residual_k=cmp_residual_k,
-        layout_q=layout_q,
-        layout_k=layout_k,
-        mask_mode=mask_mode,
-        cmp_ratio=cmp_ratio,
+    rows = gather(
+        rows,
+        causal,
+        {
+            "cu_seqlens_q": cu_seqlens_q,
+            "cu_seqlens_k": cu_seqlens_k,
+            "seqused_q": seqused_q,
+            "seqused_k": seqused_k,
+            "cmp_residual_k": cmp_residual_k,
+            "layout_q": layout_q,
+            "layout_k": layout_k,
+            "mask_mode": mask_mode,
+            "cmp_ratio": cmp_ratio,
+        },
     )
     plan, _ = _plan(q, k, w, rows)
     values = w.new_full((*w.shape[:-1], topk), -torch.inf)
@@ -156,24 +168,15 @@ def index_topk(
     return TopK(values, indices)
 
 
-def _plan(q: Tensor, k: Tensor, w: Tensor, rows: dict) -> tuple[Plan | None, int]:
+def _plan(q: Tensor, k: Tensor, w: Tensor, rows: RowArguments) -> tuple[Plan | None, int]:
     """Checks the arguments; where their rows are, and the longest used key length.
 
     The plan is None where nothing is allocated: no metadata is made of that.
     """
-    lengths = {name: rows[name] for name in _LENGTHS}
-    check_tensors({"q": q, "k": k, "w": w}, lengths)
-    shapes.check_devices({"q": q, "k": k, "w": w, **lengths})
-    shapes.check(q, k, rows["layout_q"], rows["layout_k"])
-    shapes.check_float32(w=w)
-    if w.shape != q.shape[:-1]:
-        raise ValueError(f"w: expected shape {tuple(q.shape[:-1])}, got {tuple(w.shape)}")
-    if k.shape[-2:] != (1, q.shape[-1]):
-        raise ValueError(
-            f"k: expected 1 key head of width {q.shape[-1]}, got {tuple(k.shape[-2:])}"
-        )
-    if rows["layout_q"] == rows["layout_k"] == "BSND" and q.shape[0] != k.shape[0]:
-        raise ValueError(f"k: expected the batch count of q, {q.shape[0]}, got {k.shape[0]}")
+    check_tensors({"q": q, "k": k, "w": w}, {})
+    check_rows(rows)
+    shapes.check_devices({"q": q, "k": k, "w": w, **rows})
+    shapes.describe("softmax_lse", rows, q=q, k=k, w=w)
     if q.numel() == 0 or k.numel() == 0:
         return None, 0
     lengths = dict(rows)

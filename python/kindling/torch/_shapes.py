@@ -2,7 +2,7 @@
 
 Both kinds of kernels allocate here, so that they cannot disagree. Nothing here reads an element.
 For arguments that fit no layout the results have some shape; what is wrong with them is for the
-library to say, or for :func:`check`, which is all that a fake kernel can check.
+library to say, in :func:`describe` where there is no memory yet.
 """
 
 from __future__ import annotations
@@ -12,41 +12,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+from kindling import _core
+from kindling import _schema as schema
+from kindling._rows import DEFAULTS, TENSORS, RowArguments
+from kindling._schema import lse_shape, teacher_width
 
 
 def dense_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return torch.empty_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)
 
 
-def rows_shape(q: Tensor, layout_q: str) -> tuple[int, ...]:
-    """Shape of lse and of loss rows."""
-    if layout_q == "TND" and q.dim() >= 1:
-        return (1, q.shape[0])
-    if layout_q == "BSND" and q.dim() >= 2:
-        return (q.shape[0], 1, q.shape[1])
-    return (0,)
-
-
-def lse(q: Tensor, layout_q: str) -> Tensor:
-    return q.new_empty(rows_shape(q, layout_q), dtype=torch.float32)
+def lse(q: Tensor, rows: RowArguments) -> Tensor:
+    """lse, or loss rows."""
+    return q.new_empty(lse_shape(q.shape, rows["layout_q"]), dtype=torch.float32)
 
 
 def metadata(device: torch.device | str = "cpu") -> Tensor:
     return torch.empty(64, dtype=torch.int32, device=device)
 
 
-def teacher(q: Tensor, k: Tensor, layout_q: str, layout_k: str, max_seqlen_k: int) -> Tensor:
+def teacher(q: Tensor, k: Tensor, rows: RowArguments, max_seqlen_k: int) -> Tensor:
     """p. Its last dim must be known without reading lengths."""
-    if layout_q == layout_k == "BSND":
-        stride = k.shape[1]
-    elif max_seqlen_k > 0:
-        stride = max_seqlen_k
-    else:
-        raise ValueError(
-            "max_seqlen_k: expected > 0 where a layout is TND, as the shape of p must not depend "
-            f"on data, got {max_seqlen_k}"
-        )
+    stride = teacher_width(k.shape, rows, max_seqlen_k)
     return q.new_empty((*q.shape[:-2], 1, stride), dtype=torch.float32)
 
 
@@ -56,9 +43,8 @@ def grads(q: Tensor, k: Tensor, w: Tensor, wide: bool = False) -> tuple[Tensor, 
     return dense_like(q, dtype), dense_like(k, dtype), dense_like(w)
 
 
-def loss(q: Tensor, layout_q: str, reduction: str) -> Tensor:
-    shape = rows_shape(q, layout_q) if reduction == "none" else ()
-    return q.new_empty(shape, dtype=torch.float32)
+def loss(q: Tensor, rows: RowArguments, reduction: str) -> Tensor:
+    return lse(q, rows) if reduction == "none" else q.new_empty((), dtype=torch.float32)
 
 
 def check_devices(tensors: dict[str, Any]) -> None:
@@ -77,28 +63,44 @@ def check_devices(tensors: dict[str, Any]) -> None:
             raise ValueError(f"{name}: expected a tensor on {device}, got one on {tensor.device}")
 
 
-def check(q: Tensor, k: Tensor, layout_q: str, layout_k: str) -> None:
-    """Refuse, without reading memory, what would make the shapes above meaningless."""
-    for name, layout in (("layout_q", layout_q), ("layout_k", layout_k)):
-        if layout not in ("BSND", "TND"):
-            raise ValueError(f'{name}: expected "BSND" or "TND", got "{layout}"')
-    for name, tensor, layout, shape in (
-        ("q", q, layout_q, {"BSND": "(B, S1, N1, D)", "TND": "(T1, N1, D)"}),
-        ("k", k, layout_k, {"BSND": "(B, S2, N2, D)", "TND": "(T2, N2, D)"}),
-    ):
-        if tensor.dim() != len(shape[layout].split()):
-            raise ValueError(f"{name}: expected shape {shape[layout]}, got {tuple(tensor.shape)}")
-    if q.dtype not in _DTYPES:
-        raise TypeError(f"q: expected dtype bfloat16, float16 or float32, got {_word(q)}")
-    if k.dtype != q.dtype:
-        raise TypeError(f"k: expected dtype {_word(q)}, got {_word(k)}")
+def describe(operator: str, rows: RowArguments, **own: Any) -> None:
+    """Refuse, without reading memory, what the library would refuse whatever the lengths are.
+
+    Nothing is asked of tensors whose extents only a running program knows.
+    """
+    named = {**DEFAULTS, **rows}
+    views = {name: _view_of(name, value) for name, value in own.items()}
+    for name in TENSORS:
+        views[name] = _view_of(name, named.pop(name))
+    if any(view is _UNKNOWN for view in views.values()):
+        return
+    described = {**named, **{name: views.pop(name) for name in TENSORS}}
+    getattr(_core, f"describe_{operator}")({**schema.own(operator), **views}, described)
 
 
-def check_float32(**tensors: Tensor | None) -> None:
-    for name, tensor in tensors.items():
-        if tensor is not None and tensor.dtype != torch.float32:
-            raise TypeError(f"{name}: expected dtype float32, got {_word(tensor)}")
+_UNKNOWN = object()
 
 
-def _word(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _view_of(name: str, value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    extents = [_extent(extent) for extent in value.shape]
+    if None in extents:
+        return _UNKNOWN
+    return _core.described_view(name, tuple(extents), word(value.dtype))
+
+
+def _extent(extent: Any) -> int | None:
+    """A number; of a symbol the one that it stands for while tracing, if any.
+
+    Unlike ``int(extent)`` this does not make the traced program hold for that number only.
+    """
+    if isinstance(extent, torch.SymInt):
+        node = extent.node
+        return int(node.hint) if node.has_hint() else None
+    return int(extent)
+
+
+def word(dtype: torch.dtype) -> str:
+    """What messages call a dtype."""
+    return str(dtype).removeprefix("torch.")
