@@ -54,11 +54,11 @@ test-slow: build/release/.configured build/aarch64-root/usr $(python_test_env)  
 	ctest --preset slow
 	$(bin)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there is none
 
-bench: build/release/.configured $(stamps)/package  ## Fill in the goals table; BENCH_ARGS: --quick, --help
+bench: build/release/.configured $(stamps)/package $(stamps)/demo  ## Fill in the goals table; BENCH_ARGS: --quick, --help
 	cmake --build --preset release --target kindling_bench
 	$(bin)/python bench/goals.py build/release/bench/kindling_bench $(BENCH_ARGS)
 
-bench-docs: build/release/.configured $(stamps)/package  ## Measure what docs/performance.md shows
+bench-docs: build/release/.configured $(stamps)/package $(stamps)/demo  ## Measure what docs/performance.md shows
 	cmake --build --preset release --target kindling_bench
 	rm -f bench/results/curve.jsonl
 	build/release/bench/kindling_bench --cases=tests/cases/curve.txt --benchmark_filter=-^plan/ \
@@ -70,8 +70,8 @@ bench-plans: build/release/.configured  ## Time the metadata operator
 	cmake --build --preset release --target kindling_bench
 	build/release/bench/kindling_bench --benchmark_filter=^plan/ $(BENCH_ARGS)
 
-bench-torch: $(stamps)/package $(stamps)/demo  ## Measure a training step beside plain torch
-	$(bin)/python bench/torch_step.py $(BENCH_ARGS)
+bench-torch: $(stamps)/package $(stamps)/demo  ## Measure training steps beside plain torch
+	$(bin)/python bench/goals.py $(BENCH_ARGS)
 
 bench-instructions: build/release/.configured  ## Count the instructions of plans, by callgrind
 	scripts/need.sh valgrind

@@ -1,5 +1,6 @@
 #include "bench/bench_problem.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -119,7 +120,7 @@ BenchProblem::BenchProblem(const test::OperatorCase& problem)
   k.FillNormal(2, 1.0 / std::sqrt(width));
   w = BenchTensor(DType::kFloat32, test::RowShape(shape, {heads}));
   w.FillNormal(4, 1.0 / std::sqrt(static_cast<double>(heads)));
-  const bool needs_p = spec.op == Operator::kGrad || spec.loss_rows;
+  const bool needs_p = HasGradients(spec.op) || spec.loss_rows;
   if (needs_p) {
     p = BenchTensor(DType::kFloat32, p_shape);
     p.FillPositive(5, 1.25 / static_cast<double>(num_columns));
@@ -127,9 +128,11 @@ BenchProblem::BenchProblem(const test::OperatorCase& problem)
   if (spec.loss_rows) loss_rows = BenchTensor(DType::kFloat32, test::LseShape(shape));
   out = BenchTensor(DType::kFloat32, test::LseShape(shape));
   if (spec.op == Operator::kLse) return;
-  lse = BenchTensor(DType::kFloat32, test::LseShape(shape));
-  const Status status = SoftmaxLse(LseArgs());
-  for (int64_t i = 0; i < lse.size(); ++i) lse.Set(i, status.ok() ? out.Get(i) : NAN);
+  if (spec.op == Operator::kGrad) {
+    lse = BenchTensor(DType::kFloat32, test::LseShape(shape));
+    const Status status = SoftmaxLse(LseArgs());
+    for (int64_t i = 0; i < lse.size(); ++i) lse.Set(i, status.ok() ? out.Get(i) : NAN);
+  }
   dq = BenchTensor(shape.wide_grads ? DType::kFloat32 : shape.dtype, q_shape);
   dk = BenchTensor(shape.wide_grads ? DType::kFloat32 : shape.dtype,
                    test::KeyShape(shape, {1, shape.head_dim}));
@@ -144,7 +147,7 @@ SoftmaxLseArgs BenchProblem::LseArgs() {
   args.k = k.view();
   args.w = w.view();
   args.lse = out.view();
-  if (spec.op == Operator::kLse && spec.loss_rows) {
+  if (spec.op != Operator::kGrad && spec.loss_rows) {
     args.p = p.view();
     args.loss_rows = loss_rows.view();
   }
@@ -158,12 +161,12 @@ KLLossGradArgs BenchProblem::GradArgs() {
   args.k = k.view();
   args.w = w.view();
   args.p = p.view();
-  args.lse = lse.view();
+  args.lse = (spec.op == Operator::kStep ? out : lse).view();
   args.dq = dq.view();
   args.dk = dk.view();
   args.dw = dw.view();
   args.softmax_out = softmax_out.view();
-  args.loss_rows = loss_rows.view();
+  if (spec.op == Operator::kGrad) args.loss_rows = loss_rows.view();
   return args;
 }
 
@@ -181,20 +184,33 @@ AttentionL1NormArgs BenchProblem::TeacherArgs() {
 Status BenchProblem::Run(const RunOptions& options) {
   if (spec.op == Operator::kLse) return SoftmaxLse(LseArgs(), options);
   if (spec.op == Operator::kGrad) return KLLossGrad(GradArgs(), options);
-  return AttentionL1Norm(TeacherArgs(), options);
+  if (spec.op == Operator::kTeacher) return AttentionL1Norm(TeacherArgs(), options);
+  const Status status = SoftmaxLse(LseArgs(), options);
+  return status.ok() ? KLLossGrad(GradArgs(), options) : status;
 }
 
 Result<size_t> BenchProblem::WorkspaceBytes() {
-  if (spec.op == Operator::kLse) return SoftmaxLseWorkspaceBytes(LseArgs(), spec.num_threads);
-  if (spec.op == Operator::kGrad) return KLLossGradWorkspaceBytes(GradArgs(), spec.num_threads);
-  return AttentionL1NormWorkspaceBytes(TeacherArgs(), spec.num_threads);
+  const int64_t threads = spec.num_threads;
+  if (spec.op == Operator::kTeacher) return AttentionL1NormWorkspaceBytes(TeacherArgs(), threads);
+  Result<size_t> lse_bytes = SoftmaxLseWorkspaceBytes(LseArgs(), threads);
+  if (spec.op == Operator::kLse || !lse_bytes.ok()) return lse_bytes;
+  Result<size_t> grad_bytes = KLLossGradWorkspaceBytes(GradArgs(), threads);
+  if (spec.op == Operator::kGrad || !grad_bytes.ok()) return grad_bytes;
+  return std::max(lse_bytes.value(), grad_bytes.value());
 }
 
 double BenchProblem::flops() const {
-  const bool one_product = spec.op == Operator::kLse || spec.teacher_lse;
-  const double products = spec.op == Operator::kGrad ? 3.0 : one_product ? 1.0 : 2.0;
+  const double products = spec.op == Operator::kStep   ? 4.0
+                          : spec.op == Operator::kGrad ? 3.0
+                          : spec.op == Operator::kLse  ? 1.0
+                                                       : num_passes();
   return 2.0 * products * static_cast<double>(num_pairs_) *
          static_cast<double>(spec.spec.num_heads * spec.spec.head_dim);
+}
+
+double BenchProblem::exps() const {
+  if (spec.op != Operator::kTeacher) return 0.0;
+  return num_passes() * static_cast<double>(num_pairs_ * spec.spec.num_heads);
 }
 
 double BenchProblem::bytes() const {

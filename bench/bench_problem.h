@@ -50,7 +50,11 @@ class BenchProblem {
 
   int64_t num_pairs() const { return num_pairs_; }  // visible (row, key) pairs
   double flops() const;                             // of all products
+  double exps() const;                              // one per pair and head: of the teacher
   double bytes() const;  // of inputs that are read and outputs, each once, visible parts only
+
+  // The student's, which the gradients were computed with.
+  const BenchTensor& student_lse() const { return spec.op == test::Operator::kStep ? out : lse; }
 
   const test::OperatorCase spec;
   BenchTensor q, k, w, p, lse;                     // p and lse: inputs of grad; lse: of the teacher
@@ -61,6 +65,8 @@ class BenchProblem {
   SoftmaxLseArgs LseArgs();
   KLLossGradArgs GradArgs();
   AttentionL1NormArgs TeacherArgs();
+  // Of the teacher over the scores: its own log-sum-exp is one.
+  double num_passes() const { return spec.teacher_lse ? 1.0 : 2.0; }
 
   test::LengthTensors lengths_;
   int64_t num_pairs_ = 0;

@@ -64,7 +64,7 @@ Status CheckStudentRow(const BenchProblem& problem, const RowPlace& row, Norms& 
   const int64_t p_begin = row.row * NumColumns(problem);
   std::vector<double> p = Slice(problem.p, p_begin, n);
   std::vector<double> dq(heads * width), dk(n * width), dw(heads), softmax_out(n), loss(1);
-  lse[0] = problem.lse.Get(row.row);
+  lse[0] = problem.student_lse().Get(row.row);
   KLLossGradArgs args;
   args.q = forward.q;
   args.k = forward.k;
@@ -112,7 +112,7 @@ Status CheckKey(const BenchProblem& problem, const std::vector<RowPlace>& used, 
     for (int64_t j = 0; j < row.num_visible; ++j) sum += problem.p.Get(row.row * num_columns + j);
     const double own = problem.p.Get(row.row * num_columns + key);
     append(p, {own, sum - own});
-    lse.push_back(problem.lse.Get(row.row));
+    lse.push_back(problem.student_lse().Get(row.row));
   }
   const auto t = static_cast<int64_t>(lse.size());
   if (t == 0) return Status();
@@ -182,7 +182,7 @@ Result<Errors> CheckAgainstReference(BenchProblem& problem) {
                               : CheckStudentRow(problem, used[row], norms);
     if (!status.ok()) return status;
   }
-  if (problem.spec.op == Operator::kGrad && !used.empty()) {
+  if (HasGradients(problem.spec.op) && !used.empty()) {
     const RowPlace& last = used.back();
     for (const int64_t key : {int64_t{0}, last.num_visible / 2}) {
       const Status status = CheckKey(problem, used, last.batch, key, norms);

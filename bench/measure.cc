@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "base/message.h"
-#include "bench/peak_probe.h"
 #include "support/peak_memory.h"
 
 namespace kindling::bench {
@@ -58,6 +57,7 @@ class Runner {
     auto runner = std::make_unique<Runner>(spec, spec.isa.value_or(best));
     Status status = SetIsa(runner->side.isa);
     if (!status.ok()) return status;
+    runner->side.peak = BestPeak(runner->side.isa, spec.spec.dtype);
     runner->problem = std::make_unique<BenchProblem>(spec);
     const Result<size_t> bytes = runner->problem->WorkspaceBytes();
     if (!bytes.ok()) return bytes.status();
@@ -101,22 +101,27 @@ class Runner {
   // One repetition between two probes. Returns the seconds of one call, which has run before.
   double Repeat() {
     (void)SetIsa(side.isa);
-    const Peak peak = PeakOf(side.isa, spec.spec.dtype);
-    const double before = MeasurePeak(peak, spec.num_threads);
+    const Rates before = MeasureRates();
     const Clock::time_point begin = Clock::now();
     for (int64_t call = 0; call < calls; ++call) (void)Run();
     const double seconds = SecondsSince(begin) / static_cast<double>(calls);
-    const double around = (before + MeasurePeak(peak, spec.num_threads)) / 2;
+    const Rates after = MeasureRates();
+    const Rates around = {(before.flops + after.flops) / 2, (before.exps + after.exps) / 2};
     micros.push_back(seconds * 1e6);
-    peaks.push_back(around);
-    shares.push_back(problem->flops() / seconds / around);
+    flops.push_back(around.flops);
+    exps.push_back(around.exps);
+    // The roofline: exps and products need the same units, one after the other.
+    double least = problem->flops() / around.flops;
+    if (problem->exps() > 0) least += problem->exps() / around.exps;
+    shares.push_back(least / seconds);
     return seconds;
   }
 
   Side Summary() {
     side.micros = MedianOf(micros);
     side.share = MedianOf(shares);
-    side.peak = MedianOf(peaks);
+    side.peak_flops = MedianOf(flops);
+    side.peak_exps = MedianOf(exps);
     side.gflops = problem->flops() / side.micros.median * 1e-3;
     side.gigabytes = problem->bytes() / side.micros.median * 1e-3;
     return side;
@@ -127,7 +132,19 @@ class Runner {
   std::unique_ptr<BenchProblem> problem;
   std::unique_ptr<FreshWorkspace> workspace;
   int64_t calls = 1;
-  std::vector<double> micros, shares, peaks;
+
+ private:
+  struct Rates {
+    double flops = 0.0;
+    double exps = 0.0;
+  };
+  Rates MeasureRates() const {
+    Rates rates{MeasurePeak(side.peak, spec.num_threads)};
+    if (problem->exps() > 0) rates.exps = MeasureExps(side.isa, spec.num_threads);
+    return rates;
+  }
+
+  std::vector<double> micros, shares, flops, exps;
 };
 
 // Puts the instruction set back that was there before.
@@ -148,14 +165,14 @@ void WriteSide(std::ostream& out, const OperatorCase& spec, const Side& side) {
     out << ", \"" << name << "\": " << value.median << ", \"" << name
         << "_spread\": " << value.spread;
   };
-  const Peak peak = PeakOf(side.isa, spec.spec.dtype);
   out << "{\"operator\": \"" << OperatorName(spec.op) << "\", \"isa\": \"" << IsaName(side.isa)
       << "\", \"threads\": " << spec.num_threads << ", \"heads\": " << spec.spec.num_heads
       << ", \"dim\": " << spec.spec.head_dim << ", \"pairs\": " << side.num_pairs;
   spread("us", side.micros);
   spread("share", side.share);
-  out << ", \"peak\": \"" << PeakName(peak) << "\"";
-  spread("peak_flops", side.peak);
+  out << ", \"peak\": \"" << PeakName(side.peak) << "\"";
+  spread("peak_flops", side.peak_flops);
+  out << ", \"peak_exps\": " << side.peak_exps.median;
   out << ", \"gflops\": " << side.gflops << ", \"gbytes\": " << side.gigabytes
       << ", \"workspace_bytes\": " << side.workspace_bytes
       << ", \"peak_bytes\": " << side.peak_bytes << ", \"errors\": {\"lse\": " << side.errors.lse

@@ -1,5 +1,5 @@
-// Measures one line of a case file: its answer first, then its time, between two probes of the
-// peak.
+// Measures one line of a case file: its answer first, then its time, between two probes of what the
+// processor can do.
 #ifndef KINDLING_BENCH_MEASURE_H_
 #define KINDLING_BENCH_MEASURE_H_
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/check.h"
+#include "bench/peak_probe.h"
 #include "support/case_file.h"
 
 namespace kindling::bench {
@@ -29,9 +30,11 @@ struct MeasureOptions {
 // One side of a line.
 struct Side {
   Isa isa = Isa::kPortable;
-  Spread micros;  // of one call
-  Spread share;   // of the peak that was measured around each repetition
-  Spread peak;    // FLOP/s
+  Peak peak = Peak::kFp32x4;
+  Spread micros;      // of one call
+  Spread share;       // of the roofline by the rates that were measured around each repetition
+  Spread peak_flops;  // a second
+  Spread peak_exps;   // a second; 0 where exps do not count
   double gflops = 0.0;
   double gigabytes = 0.0;      // a second
   size_t workspace_bytes = 0;  // what ...WorkspaceBytes says

@@ -13,10 +13,11 @@
 namespace kindling::bench {
 
 enum class Peak {
-  kFp32x4,   // 128 bits: multiply and add, fused where every processor of the architecture can
-  kFp32x8,   // 256 bits, FMA
-  kFp32x16,  // 512 bits, FMA
-  kBf16x32,  // 512 bits, dot products of bf16 pairs
+  kFp32x4,    // 128 bits: multiply and add, fused where every processor of the architecture can
+  kFp32x8,    // 256 bits, FMA
+  kFp32x16,   // 512 bits, FMA
+  kBf16x32,   // 512 bits, dot products of bf16 pairs
+  kBf16Tile,  // AMX, products of bf16 tiles
 };
 
 std::string_view PeakName(Peak peak);
@@ -24,12 +25,17 @@ std::string_view PeakName(Peak peak);
 // Whether this processor can run the probe.
 bool HasPeak(Peak peak);
 
-// What an instruction set multiplies q and k of `dtype` with.
-Peak PeakOf(Isa isa, DType dtype);
+// The fastest way that there is to multiply q and k of `dtype` with sums in fp32: of all that this
+// processor has, whatever the kernels use; where `isa` is not its best set, of what `isa` has.
+// Which it is was measured once, when first asked.
+Peak BestPeak(Isa isa, DType dtype);
 
 // FLOP/s that `num_threads` threads reach together in about `micros` microseconds.
 // Requires: HasPeak(peak).
 double MeasurePeak(Peak peak, int64_t num_threads, int64_t micros = 1500);
+
+// exps a second, likewise, by the kernels of `isa`: exp(scale * x - lse), added to sums in L1.
+double MeasureExps(Isa isa, int64_t num_threads, int64_t micros = 1500);
 
 }  // namespace kindling::bench
 

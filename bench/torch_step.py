@@ -1,316 +1,175 @@
-"""One training step of an indexer: Kindling beside the best that plain torch does.
+"""A training step of the indexer as plain torch does it best, for bench/peers.py to measure.
 
-The step is log-sum-exp, loss and gradients of q, k and w under a causal mask, for a given teacher.
+Torch gets what suits it: loss and gradients by explicit formulas rather than autograd, so that
+scores are computed once; preallocated results; a mask and copies in fp32 or bf16, whichever is
+faster, made beforehand; the fastest number of rows in a block. Its bf16 products go through oneDNN.
 
-kindling      indexer_kl_loss and its backward pass
-eager         scores of all heads at once, [H, S, S], by autograd
-chunked       blocks of rows, and only the keys that a block sees; the backward pass of a block
-              follows its forward pass, so that its scores live no longer, and its gradients are
-              written where they belong
-checkpointed  the same blocks in one graph, by torch.utils.checkpoint
-compiled      torch.compile of the chunked block
-
-Blocks have the number of rows that is fastest for the chunked side on this machine.
-
-Answers are compared with a computation in double before anything is timed. All sides run in one
-process, one after the other in every round; ratios are of one round, given as median and range.
-Peak extra memory is what the first step of a fresh process needs beyond what was resident before.
-Torch multiplies bf16 in fp32 where that is faster, as it is on processors without such products.
-
-    python bench/torch_step.py --heads 8 64 --lengths 1024 4096 --dtypes float32 bfloat16
+eager     all rows at once, [T, H, S]
+chunked   blocks of rows, and only the keys that a block sees
+compiled  torch.compile of a block of fixed shape; under a causal mask its keys are rounded up to
+          quarters of the sequence, so that four compilations serve
 """
 
 from __future__ import annotations
 
-import argparse
-import ctypes
-import json
-import multiprocessing
-import os
-import platform
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
-import kindling
 import torch
-from kindling.torch import indexer_kl_loss
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-HEAD_DIM = 128
-BLOCK_SCORES = [1 << power for power in range(17, 24)]
-"""Scores of a block, half a MiB to 32 MiB in fp32, of which the fastest is taken."""
-SAMPLED_SCORES = 1 << 26
-"""Of a whole [H, S, S], as many as are computed to find it."""
-EAGER_BYTES_PER_SCORE = 20
-"""Scores, their ReLU, the fp32 copy and the gradients of these."""
-MAX_SECONDS = 120
-"""After that no further round is begun."""
-CHECKED_LENGTH = 256
-"""Sequence length at which answers are compared; a double [H, S, S] of it is small."""
-TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
-"""Relative to the largest element of a gradient. In bf16 one rounding of dS alone is 2 ** -8."""
-
-Step = Callable[..., tuple[Tensor, ...]]
+WIDTH = 128
+EAGER_BYTES_PER_SCORE = 12
+"""Scores, their ReLU and their gradients, and what is between."""
+MOST_EAGER_BYTES = 4 << 30
 
 
-class Case(NamedTuple):
-    heads: int
-    length: int
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"H={self.heads} S={self.length} {self.dtype}"
-
-
-def make_inputs(case: Case) -> list[Tensor]:
-    torch.manual_seed(0)
-    dtype = getattr(torch, case.dtype)
-    q = torch.randn(1, case.length, case.heads, HEAD_DIM) * HEAD_DIM**-0.5
-    k = torch.randn(1, case.length, 1, HEAD_DIM)
-    w = torch.randn(1, case.length, case.heads) * case.heads**-0.5
-    seen = torch.ones(case.length, case.length, dtype=torch.bool).tril()
-    logits = torch.randn(case.length, case.length).mul_(2).masked_fill_(~seen, -torch.inf)
-    p = logits.softmax(-1)[None, :, None]
-    return [q.to(dtype), k.to(dtype), w, p]
-
-
-def _is_widening_faster() -> bool:
-    """Whether a product of bf16 matrices takes longer than one of fp32."""
-    elapsed = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        a = torch.ones(512, 512, dtype=dtype)
-        a @ a
-        begin = time.perf_counter()
-        a @ a
-        elapsed[dtype] = time.perf_counter() - begin
-    return elapsed[torch.bfloat16] > elapsed[torch.float32]
-
-
-_WIDEN = _is_widening_faster()
-
-
-def block_loss(q: Tensor, k: Tensor, w: Tensor, p: Tensor, first: int) -> Tensor:
-    """Loss of rows [first, first + t): q (t, H, D), keys (n, D) that the last row sees."""
-    if _WIDEN:
-        q, k = q.to(w.dtype), k.to(w.dtype)
-    scores = torch.matmul(q, k.T).relu()  # (t, H, n)
-    logits = torch.matmul(w[:, None], scores.to(w.dtype))[:, 0]
-    rows = torch.arange(first, first + q.shape[0])[:, None]
-    logits = logits.masked_fill(torch.arange(k.shape[0]) > rows, -torch.inf)
-    ln_y = logits.log_softmax(-1)
-    # p is 0 where a key is not seen, and 0 * inf is none.
-    return (torch.xlogy(p, p) - torch.where(p > 0, p * ln_y, 0)).sum()
-
-
-class Block(NamedTuple):
-    """Rows of a sequence, the keys that they see, and the number of the first row."""
+class Problem(NamedTuple):
+    """One sequence: q [T, H, D] and k [S, D] in bf16, w [T, H], p [T, S], hidden [T, S] or none."""
 
     q: Tensor
     k: Tensor
     w: Tensor
     p: Tensor
-    first: int
+    hidden: Tensor | None
 
 
-def split(rows: int, q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> Iterator[Block]:
-    """Blocks of `rows` rows. For autograd, q and w are split by one operation each: the gradient
-    of a slice would be a tensor as large as what it is cut from."""
-    first = 0
-    for some_q, some_w in zip(q.split(rows), w.split(rows), strict=True):
-        last = first + some_q.shape[0]
-        yield Block(some_q, k[:last, 0], some_w, p[0, first:last, 0, :last], first)
-        first = last
+class Results(NamedTuple):
+    loss: Tensor
+    dq: Tensor
+    dk: Tensor
+    dw: Tensor
 
 
-def gradients(block: Callable[..., Tensor], part: Block) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Loss of a block, and its gradients of q, k and w."""
-    leaves = [x.detach().requires_grad_() for x in part[:3]]
-    loss = block(*leaves, *part[3:])
-    return loss.detach(), torch.autograd.grad(loss, leaves)
+def make_problem(num_rows: int, num_keys: int, num_heads: int, is_causal: bool) -> Problem:
+    generator = torch.Generator().manual_seed(7)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    q = normal(num_rows, num_heads, WIDTH).bfloat16()
+    k = (normal(num_keys, WIDTH) / WIDTH**0.5).bfloat16()
+    w = normal(num_rows, num_heads) / num_heads**0.5
+    logits, hidden = normal(num_rows, num_keys), None
+    if is_causal:
+        hidden = ~torch.ones(num_rows, num_keys, dtype=torch.bool).tril(num_keys - num_rows)
+        logits.masked_fill_(hidden, -torch.inf)
+    return Problem(q, k, w, logits.softmax(-1), hidden)
 
 
-def torch_step(block: Callable[..., Tensor], rows: int) -> Step:
-    def step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, ...]:
-        dq, dk, dw = torch.empty_like(q), torch.zeros_like(k, dtype=w.dtype), torch.empty_like(w)
-        total = torch.zeros((), dtype=w.dtype)
-        for part in split(rows, q[0], k[0], w[0], p):
-            loss, grads = gradients(block, part)
-            last = part.first + part.q.shape[0]
-            dq[0, part.first : last], dw[0, part.first : last] = grads[0], grads[2]
-            dk[0, :last, 0] += grads[1]
-            total += loss
-        return total, dq, dk.to(k.dtype), dw
-
-    return step
-
-
-def checkpointed_step(rows: int) -> Step:
-    def step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, ...]:
-        q, k, w = (x[0].detach().requires_grad_() for x in (q, k, w))
-        losses = [
-            checkpoint(block_loss, *part, use_reentrant=False) for part in split(rows, q, k, w, p)
-        ]
-        loss = torch.stack(losses).sum()
-        loss.backward()
-        return loss.detach(), q.grad[None], k.grad[None], w.grad[None]
-
-    return step
+def block_step(q: Tensor, k: Tensor, w: Tensor, p: Tensor, hidden: Tensor | None) -> Results:
+    """Loss and gradients of some rows."""
+    num_rows, num_heads, width = q.shape
+    scores = (q.reshape(-1, width) @ k.t()).view(num_rows, num_heads, -1)
+    weights = w.to(q.dtype)
+    relu = scores.relu()
+    logits = torch.bmm(weights.unsqueeze(1), relu).squeeze(1).float()
+    if hidden is not None:
+        logits = logits.masked_fill(hidden, -torch.inf)
+    ln_y = logits - torch.logsumexp(logits, 1, keepdim=True)
+    # p is 0 where a key is hidden, and 0 * inf is none.
+    loss = (torch.xlogy(p, p) - torch.where(p > 0, p * ln_y, 0)).sum()
+    logits_grad = (torch.exp(ln_y) * p.sum(1, keepdim=True) - p).to(q.dtype)
+    dw = torch.bmm(relu, logits_grad.unsqueeze(2)).squeeze(2)
+    scores_grad = (scores > 0) * logits_grad.unsqueeze(1) * weights.unsqueeze(2)
+    scores_grad = scores_grad.view(num_rows * num_heads, -1)
+    dq = (scores_grad @ k).view_as(q)
+    return Results(loss, dq, scores_grad.t() @ q.reshape(-1, width), dw)
 
 
-def kindling_step(q: Tensor, k: Tensor, w: Tensor, p: Tensor) -> tuple[Tensor, ...]:
-    q, k, w = (x.detach().requires_grad_() for x in (q, k, w))
-    loss = indexer_kl_loss(q, k, w, p, mask_mode=3)
-    loss.backward()
-    return loss.detach(), q.grad, k.grad, w.grad
+class TorchStep:
+    """The whole step, `chunk` rows at a time; keys of a block are rounded up to `key_step`."""
 
+    def __init__(
+        self, problem: Problem, dtype: torch.dtype, chunk: int, key_step: int = 1, block=block_step
+    ):
+        self.problem = problem._replace(q=problem.q.to(dtype), k=problem.k.to(dtype))
+        self.chunk, self.key_step, self.block = chunk, key_step, block
+        q, k, w, _, _ = self.problem
+        dq, dk, dw = torch.empty_like(q), torch.zeros(k.shape), torch.empty_like(w)
+        self.out = Results(torch.zeros(()), dq, dk, dw)
 
-def fastest_rows(case: Case) -> int:
-    """Rows of a block, by the time per score of blocks from all over the sequence."""
-    q, k, w, p = make_inputs(case)
-    seconds = {}
-    for block_scores in BLOCK_SCORES:
-        rows = min(max(1, block_scores // (case.heads * case.length)), case.length)
-        parts = list(split(rows, q[0], k[0], w[0], p))
-        parts = parts[:: max(1, case.heads * case.length**2 // SAMPLED_SCORES)] + parts[-1:]
-        elapsed = []
-        for _ in range(4):
-            begin = time.perf_counter()
-            for part in parts:
-                gradients(block_loss, part)
-            elapsed.append(time.perf_counter() - begin)
-        seconds[rows] = min(elapsed) / sum(part.q.shape[0] * part.k.shape[0] for part in parts)
-    return min(seconds, key=seconds.__getitem__)
-
-
-def make_steps(case: Case, rows: int) -> dict[str, Step]:
-    steps: dict[str, Step] = {"kindling": kindling_step}
-    if EAGER_BYTES_PER_SCORE * case.heads * case.length**2 < available_bytes() // 2:
-        steps["eager"] = torch_step(block_loss, case.length)
-    steps["chunked"] = torch_step(block_loss, rows)
-    steps["checkpointed"] = checkpointed_step(rows)
-    steps["compiled"] = torch_step(torch.compile(block_loss, dynamic=True), rows)
-    return steps
-
-
-def available_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-
-
-def check(case: Case, rows: int) -> dict[str, float]:
-    """Largest error of each side's gradients, relative to the exact ones' largest element."""
-    small = case._replace(length=min(case.length, CHECKED_LENGTH))
-    inputs = make_inputs(small)
-    exact = torch_step(block_loss, small.length)(*(x.double() for x in inputs))
-    errors = {}
-    for name, step in make_steps(small, rows).items():
-        result = step(*inputs)
-        pairs = list(zip(result, exact, strict=True))
-        errors[name] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
-        if not errors[name] <= TOLERANCE[case.dtype]:
-            raise RuntimeError(
-                f"{name}, {small}: expected the exact gradients within {TOLERANCE[case.dtype]:g}, "
-                f"got an error of {errors[name]:g}"
+    def __call__(self, first_row: int = 0) -> Results:
+        q, k, w, p, hidden = self.problem
+        out = self.out
+        out.loss.zero_()
+        out.dk.zero_()
+        for begin in range(first_row, len(q), self.chunk):
+            rows = slice(begin, begin + self.chunk)
+            num_keys = len(k)
+            if hidden is not None:
+                num_seen = min(begin + self.chunk, len(q)) + len(k) - len(q)
+                num_keys = min(-(-num_seen // self.key_step) * self.key_step, len(k))
+            got = self.block(
+                q[rows],
+                k[:num_keys],
+                w[rows],
+                p[rows, :num_keys],
+                None if hidden is None else hidden[rows, :num_keys],
             )
-    return errors
+            out.dq[rows], out.dw[rows] = got.dq, got.dw
+            out.dk[:num_keys] += got.dk
+            out.loss.add_(got.loss)
+        return out
 
 
-def status_kib(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1])
-    raise RuntimeError(f"/proc/self/status: expected {field}, got none")
+def seconds_of(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
 
 
-def peak_extra_mib(case: Case, rows: int, name: str) -> float:
-    """Of a step in this process, which has run the same code on a short sequence only."""
-    set_threads()
-    inputs = make_inputs(case)
-    short = [x[:, :64].contiguous() for x in inputs[:3]] + [inputs[3][:, :64, :, :64].contiguous()]
-    step = make_steps(case, rows)[name]
-    step(*(inputs if name == "compiled" else short))  # compiles for the real length
-    ctypes.CDLL(None).malloc_trim(0)
-    before = status_kib("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-    step(*inputs)
-    return (status_kib("VmHWM") - before) / 1024
+def fastest(make: Callable[[int], TorchStep], chunk: int, num_rows: int) -> TorchStep:
+    """Doubles or halves the number of rows in a block while the last half of all gets faster."""
 
+    def measure(rows: int) -> tuple[float, int]:
+        step = make(rows)
+        first_row = num_rows // 2 // rows * rows
+        step(num_rows - rows)  # warms up, and compiles
+        seconds = min(seconds_of(lambda: step(first_row)) for _ in range(3))
+        return seconds / (num_rows - first_row), rows
 
-def set_threads() -> None:
-    threads = len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
-    kindling.set_num_threads(threads)
-
-
-def measure(case: Case, rounds: int) -> list[dict]:
-    rows = fastest_rows(case)
-    errors = check(case, rows)
-    inputs = make_inputs(case)
-    steps = make_steps(case, rows)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    begin_of_all = time.perf_counter()
-    for round_ in range(rounds + 1):  # the first warms up
-        if round_ > 1 and time.perf_counter() - begin_of_all > MAX_SECONDS:
+    best = measure(chunk)
+    for factor in (2.0, 0.5):
+        rows = int(best[1] * factor)
+        improved = False
+        while 1 <= rows <= num_rows and (other := measure(rows)) < best:
+            best, rows, improved = other, int(rows * factor), True
+        if improved:
             break
-        for name, step in steps.items():
-            begin = time.perf_counter()
-            step(*inputs)
-            if round_ > 0:
-                seconds[name].append(time.perf_counter() - begin)
-    results = []
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for name, elapsed in seconds.items():
-            ratios = [a / b for a, b in zip(elapsed, seconds["kindling"], strict=True)]
-            results.append(
-                {
-                    "case": str(case),
-                    "side": name,
-                    "block_rows": rows if name not in ("kindling", "eager") else None,
-                    "ms": 1e3 * statistics.median(elapsed),
-                    "ratio": statistics.median(ratios),
-                    "ratio_range": [min(ratios), max(ratios)],
-                    "peak_extra_mib": pool.apply(peak_extra_mib, (case, rows, name)),
-                    "error": errors[name],
-                }
-            )
-    return results
+    return make(best[1])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--heads", type=int, nargs="+", default=[8, 64])
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=TOLERANCE)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="Also write one line of JSON per result.")
-    options = parser.parse_args()
-    set_threads()
-    torch._dynamo.config.cache_size_limit = 64
-    info = kindling.cpu_info()
-    print(
-        f"{platform.machine()} {info['isa']}, {torch.get_num_threads()} threads, "
-        f"kindling {kindling.__version__}, torch {torch.__version__}, D = {HEAD_DIM}, causal\n"
-    )
-    print("| case | side | ms | times kindling's (range) | peak extra MiB | error |")
-    print("|---|---|---|---|---|---|")
-    for heads in options.heads:
-        for length in options.lengths:
-            for dtype in options.dtypes:
-                for result in measure(Case(heads, length, dtype), options.rounds):
-                    low, high = result["ratio_range"]
-                    print(
-                        f"| {result['case']} | {result['side']} | {result['ms']:.1f} "
-                        f"| {result['ratio']:.2f} ({low:.2f} to {high:.2f}) "
-                        f"| {result['peak_extra_mib']:.0f} | {result['error']:.1e} |",
-                        flush=True,
-                    )
-                    if options.json is not None:
-                        with options.json.open("a") as file:
-                            file.write(json.dumps(result) + "\n")
+def make_steps(problem: Problem, *, is_quick: bool) -> dict[str, TorchStep]:
+    """Every side at its best, run once; a quick one compiles and tries nothing."""
+    num_rows, num_heads, _ = problem.q.shape
+    num_keys = len(problem.k)
+    torch._dynamo.reset()  # compiled code is made for a number of threads
+    block = torch.compile(block_step, dynamic=False)
+    start = min(num_rows, 1 << max(0, (1024 // num_heads).bit_length() - 1))
+    dtypes = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        step = TorchStep(problem, dtype, start)
+        step(num_rows - start)
+        seconds = min(seconds_of(lambda step=step: step(num_rows - start)) for _ in range(3))
+        dtypes[seconds] = dtype
+    dtype = dtypes[min(dtypes)]
+    steps = {}
+    if EAGER_BYTES_PER_SCORE * num_rows * num_heads * num_keys <= MOST_EAGER_BYTES:
+        steps["eager"] = TorchStep(problem, dtype, num_rows)
+    if is_quick:
+        steps["chunked"] = TorchStep(problem, dtype, start)
+    else:
+        steps["chunked"] = fastest(lambda rows: TorchStep(problem, dtype, rows), start, num_rows)
 
+        def compiled(rows: int, key_step: int = num_keys) -> TorchStep:
+            return TorchStep(problem, dtype, rows, key_step, block)
 
-if __name__ == "__main__":
-    main()
+        best = fastest(compiled, steps["chunked"].chunk, num_rows)
+        if problem.hidden is not None:
+            best = compiled(best.chunk, -(-num_keys // 4))
+        steps["compiled"] = best
+    for step in steps.values():
+        step()
+    return steps

@@ -10,7 +10,7 @@ namespace kindling::test {
 namespace {
 
 constexpr std::string_view kSeparator = " / ";
-constexpr std::string_view kOperatorNames[] = {"lse", "grad", "teacher"};
+constexpr std::string_view kOperatorNames[] = {"lse", "grad", "teacher", "step"};
 
 // What one word of this file says. Returns false if it cannot be.
 bool ReadWord(std::string_view key, std::string_view value, OperatorCase& out) {
@@ -27,8 +27,8 @@ bool ReadWord(std::string_view key, std::string_view value, OperatorCase& out) {
     std::istringstream number{std::string(value)};
     return number >> out.num_threads && number.eof() && out.num_threads >= 1;
   }
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
-                        Isa::kAmxBf16}) {
+  for (const Isa isa :
+       {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmxBf16}) {
     if (IsaName(isa) == value) out.isa = isa;
   }
   return out.isa.has_value();
@@ -54,6 +54,10 @@ std::optional<OperatorCase> ParseSide(std::string_view text) {
     }
   }
   if (!known) return std::nullopt;
+  if (side.op == Operator::kStep) {
+    side.loss_rows = true;
+    side.softmax_out = false;
+  }
   std::string rest;
   while (words >> word) {
     const size_t equals = std::min(word.find('='), word.size());

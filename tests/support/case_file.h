@@ -3,9 +3,9 @@
 //   grad threads=2 goal=grad_2t dtype=bf16 mask=3 heads=16 dim=128 rows=2048 keys=2048
 //   grad loss=yes heads=8 dim=128 rows=64 keys=64 / grad heads=8 dim=128 rows=64 keys=64
 //
-// An operator (lse, grad or teacher), then words of this file, then those of support/case.h, each
-// in any order. Behind " / " stands a second problem to measure the first one against. Empty lines
-// and those that begin with '#' say nothing.
+// An operator (lse, grad, teacher or step), then words of this file, then those of support/case.h,
+// each in any order. Behind " / " stands a second problem to measure the first one against. Empty
+// lines and those that begin with '#' say nothing.
 #ifndef KINDLING_TESTS_SUPPORT_CASE_FILE_H_
 #define KINDLING_TESTS_SUPPORT_CASE_FILE_H_
 
@@ -20,15 +20,18 @@
 
 namespace kindling::test {
 
-enum class Operator { kLse, kGrad, kTeacher };
+// A step is what training needs: log-sum-exp, loss rows and gradients.
+enum class Operator { kLse, kGrad, kTeacher, kStep };
+
+inline bool HasGradients(Operator op) { return op == Operator::kGrad || op == Operator::kStep; }
 
 struct OperatorCase {
   Operator op = Operator::kGrad;
   int64_t num_threads = 1;  // threads=
   std::optional<Isa> isa;   // isa=; absent: the one in use
   std::string goal;         // goal=: the row of the goals table that it belongs to
-  bool loss_rows = false;   // loss=
-  bool softmax_out = true;  // softmax=
+  bool loss_rows = false;   // loss=; of lse and grad
+  bool softmax_out = true;  // softmax=; of grad
   bool teacher_lse = true;  // lse=given or lse=absent
   Case spec;
 };

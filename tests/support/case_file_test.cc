@@ -40,6 +40,14 @@ TEST(CaseLine, Defaults) {
   EXPECT_TRUE(side.teacher_lse);
 }
 
+TEST(CaseLine, AStepHasLossRowsAndNoSoftmax) {
+  const auto line = ParseCaseLine("step rows=1 keys=1");
+  ASSERT_TRUE(line.has_value());
+  EXPECT_EQ(line->sides[0].op, Operator::kStep);
+  EXPECT_TRUE(line->sides[0].loss_rows);
+  EXPECT_FALSE(line->sides[0].softmax_out);
+}
+
 TEST(CaseLine, TwoSides) {
   const auto line = ParseCaseLine("lse rows=1 keys=2 / teacher lse=absent rows=3 keys=4");
   ASSERT_TRUE(line.has_value());
