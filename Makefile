@@ -123,7 +123,7 @@ $(stamps)/tools: requirements/build.txt $(venv)/pyvenv.cfg
 	$(pip) install -q -r requirements/build.txt
 	@mkdir -p $(@D) && touch $@
 
-install_package := $(pip) install -q --no-build-isolation --config-settings=build-dir=build/python .
+install_package := $(pip) install -q --no-build-isolation --config-settings=build-dir=build/python '.[cli]'
 
 # Once jaxlib is there, every build has the handlers of kindling.jax, so that nothing alternates.
 $(stamps)/package: $(stamps)/tools $(package_files)
