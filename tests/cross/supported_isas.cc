@@ -1,5 +1,5 @@
-// Prints the instruction sets that the library finds, best last; with --known, all that it has kernels
-// for on some processor.
+// Prints the instruction sets that the library finds, best last; with --known, all that it has
+// kernels for on some processor.
 #include <cstdio>
 #include <string_view>
 

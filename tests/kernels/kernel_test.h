@@ -42,8 +42,8 @@ class KernelTest : public testing::TestWithParam<Isa> {
 };
 
 // Instantiates the tests of `suite` for every instruction set of the processor.
-#define KINDLING_FOR_EVERY_ISA(suite)                 \
-  INSTANTIATE_TEST_SUITE_P(                           \
+#define KINDLING_FOR_EVERY_ISA(suite)              \
+  INSTANTIATE_TEST_SUITE_P(                        \
       Isa, suite, testing::ValuesIn(TestedIsas()), \
       [](const testing::TestParamInfo<Isa>& info) { return std::string(IsaName(info.param)); })
 

@@ -8,8 +8,9 @@
 
 namespace kindling::test {
 
-// Those that the environment names in KINDLING_TEST_ISAS, a list with spaces between; without it, all
-// that the processor has. The last one is the default of the whole program. Best last, never empty.
+// Those that the environment names in KINDLING_TEST_ISAS, a list with spaces between; without it,
+// all that the processor has. The last one is the default of the whole program. Best last, never
+// empty.
 const std::vector<Isa>& TestedIsas();
 
 // Whether the environment has KINDLING_TEST_ISAS.

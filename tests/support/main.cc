@@ -1,4 +1,5 @@
-// main() of the test programs: as GTest's own, with the instruction set chosen before the first test.
+// main() of the test programs: as GTest's own, with the instruction set chosen before the first
+// test.
 #include <gtest/gtest.h>
 
 #include <cstdio>
