@@ -105,7 +105,6 @@ class GradCall : public Call {
  public:
   explicit GradCall(const Indexer& problem)
       : Call(problem.spec, problem.lengths),
-        problem_(problem),
         outputs(problem, {.softmax_out = true, .loss_rows = false}),
         record(DType::kInt32, {64}),
         q_(problem.q),
@@ -132,10 +131,6 @@ class GradCall : public Call {
     return out;
   }
 
- private:
-  const Indexer& problem_;
-
- public:
   GradOutputs outputs;
   OwnedTensor record;
 
