@@ -83,7 +83,8 @@ test-clang: build/clang/.configured  ## C++ tests, compiled by Clang
 
 tidy: build/clang/.configured  ## clang-tidy, the checks of .clang-tidy
 	scripts/need.sh clang-tidy
-	git ls-files 'src/*.cc' 'capi/*.cc' 'tests/*.cc' 'bench/*.cc' | \
+	$(bin)/python -c 'import json; print(*sorted({item["file"] for item in \
+	  json.load(open("build/clang/compile_commands.json")) if item["file"].endswith(".cc")}), sep="\n")' | \
 	  xargs -n 4 -P $(JOBS) clang-tidy -quiet -p build/clang
 
 test-torch-oldest: $(stamps)/torch-oldest $(python_test_env)  ## Tests of kindling.torch with torch 2.4

@@ -345,7 +345,7 @@ TEST(Operators, RowsThatSeeNoKeyAreZero) {
   const Indexer problem(spec);
   GradCall call(problem);
   RunBoth(call, aclnnDenseLightningIndexerKLLossGradMetadata, aclnnDenseLightningIndexerKLLossGrad);
-  for (int64_t i = 0; i < 16 * 4; ++i) {
+  for (int64_t i = 0; i < int64_t{16} * 4; ++i) {
     EXPECT_EQ(call.outputs.softmax_out.Get(i) == 0.0, i / 4 < 12 || i % 4 > i / 4 - 12) << i;
   }
 }
