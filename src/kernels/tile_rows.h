@@ -77,7 +77,7 @@ struct RowKernels {
 
   static inline Float Relu(Float x) { return Vec::Max(Vec::Set(0.0f), x); }
 
-  // Calls function(j, mask, is_tail) for every vector of [0, count).
+  // Calls function(j, mask) for every vector of [0, count).
   template <class Function>
   static inline void ForVectors(int64_t count, Function function) {
     const Mask all = Vec::First(kLanes);

@@ -177,8 +177,8 @@ class PackPhase {
   Dealer chunks_, sequences_;
 };
 
-// Calls visit(span, key_begin, key_end, is_last) for the spans of a unit whose block sees
-// `most_keys`; is_last says that the span is the block's last.
+// Calls visit(span, key_begin, key_end, last) for the spans of a unit whose block sees `most_keys`;
+// the last argument says whether the span is the block's last.
 template <class Visit>
 void ForSpans(const Unit& unit, int64_t most_keys, Visit visit) {
   const int64_t num_spans = std::max<int64_t>(1, CeilDiv(most_keys, kKeysPerSpan));

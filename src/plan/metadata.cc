@@ -1,5 +1,5 @@
-// The metadata operator in its three stages: Prepare (descriptors, then values), BalanceSchedule
-// (rows and longest key length of the batch), GenMetadata (split, write).
+// The metadata operator: descriptors are checked, then values (rows and longest key length of the
+// batch); then rows are split and the record is written.
 #include "kindling/metadata.h"
 
 #include <bit>

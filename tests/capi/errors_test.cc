@@ -537,7 +537,7 @@ TEST(GradErrors, MisalignedMemory) {
 }
 
 TEST(TeacherErrors, SparseUseIsRefused) {
-  std::vector<char> memory(2 * 512 * 4);
+  std::vector<char> memory(size_t{2} * 512 * 4);
   std::vector<float> lse_values(2), p_values(4);
   std::vector<int32_t> cu_values = {0, 2};
   const AclTensor q(ACL_FLOAT16, {2, 1, 512}, memory.data());

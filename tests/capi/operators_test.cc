@@ -105,7 +105,6 @@ class GradCall : public Call {
  public:
   explicit GradCall(const Indexer& problem)
       : Call(problem.spec, problem.lengths),
-        problem_(problem),
         outputs(problem, {.softmax_out = true, .loss_rows = false}),
         record(DType::kInt32, {64}),
         q_(problem.q),
@@ -132,10 +131,6 @@ class GradCall : public Call {
     return out;
   }
 
- private:
-  const Indexer& problem_;
-
- public:
   GradOutputs outputs;
   OwnedTensor record;
 
@@ -350,7 +345,7 @@ TEST(Operators, RowsThatSeeNoKeyAreZero) {
   const Indexer problem(spec);
   GradCall call(problem);
   RunBoth(call, aclnnDenseLightningIndexerKLLossGradMetadata, aclnnDenseLightningIndexerKLLossGrad);
-  for (int64_t i = 0; i < 16 * 4; ++i) {
+  for (int64_t i = 0; i < int64_t{16} * 4; ++i) {
     EXPECT_EQ(call.outputs.softmax_out.Get(i) == 0.0, i / 4 < 12 || i % 4 > i / 4 - 12) << i;
   }
 }

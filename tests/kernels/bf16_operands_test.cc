@@ -9,6 +9,7 @@
 
 #include "base/float16.h"
 #include "kernels/kernel_test.h"
+#include "support/isas.h"
 #include "support/owned_tensor.h"
 
 namespace kindling::test {
@@ -19,7 +20,7 @@ namespace {
 class Bf16Operands : public testing::Test {
  protected:
   void SetUp() override {
-    for (const Isa isa : SupportedIsas()) {
+    for (const Isa isa : TestedIsas()) {
       const KernelTable* table = KernelsFor(isa, DType::kBFloat16);
       if (table->values_per_word == 2) kernels_ = table;
     }

@@ -14,6 +14,7 @@
 
 #include "kernels/kernels.h"
 #include "kindling/runtime.h"
+#include "support/isas.h"
 #include "support/random.h"
 
 namespace kindling::test {
@@ -41,9 +42,9 @@ class KernelTest : public testing::TestWithParam<Isa> {
 };
 
 // Instantiates the tests of `suite` for every instruction set of the processor.
-#define KINDLING_FOR_EVERY_ISA(suite)                 \
-  INSTANTIATE_TEST_SUITE_P(                           \
-      Isa, suite, testing::ValuesIn(SupportedIsas()), \
+#define KINDLING_FOR_EVERY_ISA(suite)              \
+  INSTANTIATE_TEST_SUITE_P(                        \
+      Isa, suite, testing::ValuesIn(TestedIsas()), \
       [](const testing::TestParamInfo<Isa>& info) { return std::string(IsaName(info.param)); })
 
 // Floats of one vector.

@@ -9,6 +9,7 @@
 #include "kindling/operators.h"
 #include "support/build_kind.h"
 #include "support/compare.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/random.h"
 
@@ -43,7 +44,7 @@ void ExpectErrorsOfStudent(DType dtype, double gradient_goal) {
   const LseOutputs want_lse = ReferenceSoftmaxLse(problem);
   problem.lse = want_lse.lse.ConvertedTo(DType::kFloat32);
   const GradOutputs want = ReferenceKLLossGrad(problem);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     const LseOutputs got_lse = RunSoftmaxLse(problem);
     ExpectError("lse", isa, MaxError(got_lse.lse, want_lse.lse), 1e-6);
@@ -65,7 +66,7 @@ TEST(Accuracy, Teacher) {
   for (const Teacher::Lse lse : {Teacher::Lse::kGiven, Teacher::Lse::kAbsent}) {
     const Teacher problem(RealCase(DType::kBFloat16), lse);
     const OwnedTensor want = ReferenceAttentionL1Norm(problem);
-    for (const Isa isa : SupportedIsas()) {
+    for (const Isa isa : TestedIsas()) {
       const ScopedIsa forced(isa);
       ExpectError(lse == Teacher::Lse::kGiven ? "p_lse_given" : "p_no_lse", isa,
                   RelativeError(RunAttentionL1Norm(problem), want), 1e-6);

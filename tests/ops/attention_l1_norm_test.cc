@@ -6,6 +6,7 @@
 #include "kindling/operators.h"
 #include "support/compare.h"
 #include "support/error_bounds.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -17,7 +18,7 @@ testing::AssertionResult MatchesReference(const Case& spec) {
     const Teacher problem(spec, lse);
     const OwnedTensor want = ReferenceAttentionL1Norm(problem);
     const Bounds bounds = BoundAttentionL1Norm(problem);
-    for (const Isa isa : SupportedIsas()) {
+    for (const Isa isa : TestedIsas()) {
       const ScopedIsa forced(isa);
       const OwnedTensor got = RunAttentionL1Norm(problem, {.num_threads = 2});
       testing::AssertionResult result = Written("p", got, spec);

@@ -8,6 +8,7 @@
 #include "kindling/operators.h"
 #include "support/compare.h"
 #include "support/error_bounds.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/random.h"
 
@@ -17,7 +18,7 @@ namespace {
 // Runs `check` on every instruction set.
 template <class Check>
 void ForEachIsa(Check check) {
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     SCOPED_TRACE(IsaName(isa));
     check();

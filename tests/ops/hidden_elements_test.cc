@@ -10,6 +10,7 @@
 #include "kindling/operators.h"
 #include "support/build_kind.h"
 #include "support/compare.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -20,7 +21,7 @@ void ForEachIsa(const CheckCase& check) {
   std::vector<Case> cases;
   const std::vector<Case> edges = EdgeCases();
   for (size_t i = 0; i < edges.size(); i += kSanitized ? 4 : 1) cases.push_back(edges[i]);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     SCOPED_TRACE(IsaName(isa));
     ForEachCase(cases, check);
@@ -135,7 +136,7 @@ TEST(ExactZeros, OfRowsWithoutTeacherMass) {
   for (int64_t i = 0; i < problem.p.size(); ++i) {
     if (problem.p.Get(i) == problem.p.Get(i)) problem.p.Set(i, 0.0);
   }
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     const GradOutputs got = RunKLLossGrad(problem);
     EXPECT_TRUE(AllBits("dq", got.dq, 0, got.dq.size(), 0, spec));

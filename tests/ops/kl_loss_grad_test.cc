@@ -6,6 +6,7 @@
 #include "kindling/operators.h"
 #include "support/compare.h"
 #include "support/error_bounds.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -15,7 +16,7 @@ namespace {
 testing::AssertionResult MatchesReference(const Case& spec) {
   const Indexer problem(spec);
   const GradOutputs want = ReferenceKLLossGrad(problem);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     const GradBounds bounds = BoundKLLossGrad(problem);
     const GradOutputs got = RunKLLossGrad(problem, {}, {.num_threads = 2});

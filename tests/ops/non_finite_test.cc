@@ -10,6 +10,7 @@
 #include "kindling/operators.h"
 #include "support/build_kind.h"
 #include "support/compare.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/random.h"
 
@@ -77,7 +78,7 @@ void CheckInjections(const Case& spec, const std::vector<Injection>& injections)
       (poisoned.*injection.tensor).Set(injection.index, poison);
       const LseOutputs exact_poisoned_lse = ReferenceSoftmaxLse(poisoned);
       const GradOutputs exact_poisoned = ReferenceKLLossGrad(poisoned);
-      for (const Isa isa : SupportedIsas()) {
+      for (const Isa isa : TestedIsas()) {
         const ScopedIsa forced(isa);
         SCOPED_TRACE(std::string(IsaName(isa)) + ", " + std::to_string(poison) + " in " +
                      injection.name + "\n  " + ToString(spec));
@@ -235,7 +236,7 @@ TEST(NonFinite, AKeyWithoutWeightIsNoNan) {
   for (const int64_t weightless : {256, 0}) {
     problem.k.Fill(0.5);
     problem.k.Set(weightless, kInfinity);
-    for (const Isa isa : SupportedIsas()) {
+    for (const Isa isa : TestedIsas()) {
       const ScopedIsa forced(isa);
       // 256 logits of -0.5.
       EXPECT_NEAR(RunSoftmaxLse(problem).lse.Get(0), std::log(256.0) - 0.5, 1e-6);
@@ -283,7 +284,7 @@ TEST(NonFinite, Teacher) {
         Teacher poisoned = clean;
         (poisoned.*injection.tensor).Set(injection.index, poison);
         const OwnedTensor exact_poisoned = ReferenceAttentionL1Norm(poisoned);
-        for (const Isa isa : SupportedIsas()) {
+        for (const Isa isa : TestedIsas()) {
           const ScopedIsa forced(isa);
           int64_t num_reached = 0;
           EXPECT_TRUE(ReachesWhatItShould(

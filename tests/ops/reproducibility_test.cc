@@ -13,6 +13,7 @@
 #include "ops/launch.h"
 #include "support/build_kind.h"
 #include "support/compare.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -76,7 +77,7 @@ std::vector<Case> Cases() {
 
 // Runs `check` for every case on every instruction set.
 void ForEachCaseAndIsa(const CheckCase& check) {
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     SCOPED_TRACE(IsaName(isa));
     ForEachCase(Cases(), check);

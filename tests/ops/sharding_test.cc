@@ -8,6 +8,7 @@
 #include "kindling/operators.h"
 #include "support/compare.h"
 #include "support/error_bounds.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -137,7 +138,7 @@ std::vector<Case> Cases() {
 }
 
 void ForEachCaseAndIsa(const CheckCase& check) {
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     SCOPED_TRACE(IsaName(isa));
     ForEachCase(Cases(), check);

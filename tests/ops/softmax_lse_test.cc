@@ -6,6 +6,7 @@
 #include "kindling/operators.h"
 #include "support/compare.h"
 #include "support/error_bounds.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -16,7 +17,7 @@ testing::AssertionResult MatchesReference(const Case& spec) {
   const Indexer problem(spec);
   const LseOutputs want = ReferenceSoftmaxLse(problem);
   const LseBounds bounds = BoundSoftmaxLse(problem);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     const LseOutputs got = RunSoftmaxLse(problem, {}, {.num_threads = 2});
     testing::AssertionResult result = Written("lse", got.lse, spec);
@@ -52,7 +53,7 @@ TEST(SoftmaxLse, ConstantInputsGiveTheSpecsValue) {
   problem.q.Fill(0.2);
   problem.k.Fill(0.1);
   problem.w.Fill(0.005);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     const OwnedTensor lse = RunSoftmaxLse(problem).lse;
     for (int64_t row = 0; row < lse.size(); ++row) EXPECT_NEAR(lse.Get(row), 5.6475274, 1e-6);
@@ -82,7 +83,7 @@ TEST(SoftmaxLse, LargeLogitsDoNotOverflow) {
   for (int64_t i = 0; i < problem.w.size(); ++i) problem.w.Set(i, 1000 * problem.w.Get(i));
   const LseOutputs want = ReferenceSoftmaxLse(problem);
   const LseBounds bounds = BoundSoftmaxLse(problem);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     const LseOutputs got = RunSoftmaxLse(problem);
     EXPECT_TRUE(Near("lse", got.lse, want.lse, bounds.lse, spec)) << IsaName(isa);

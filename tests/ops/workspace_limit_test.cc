@@ -7,6 +7,7 @@
 #include "kindling/operators.h"
 #include "ops/launch.h"
 #include "support/case.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/random.h"
 #include "support/sweep.h"
@@ -31,7 +32,7 @@ testing::AssertionResult LimitHolds(const Case& spec) {
   LseOutputs lse(indexer, {});
   GradOutputs grad(indexer, {});
   OwnedTensor p = TeacherOutput(teacher);
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     for (const int64_t num_threads : {1, 2, 5, 64}) {
       const struct {

@@ -11,6 +11,7 @@
 
 #include "kindling/operators.h"
 #include "support/compare.h"
+#include "support/isas.h"
 #include "support/problem.h"
 #include "support/sweep.h"
 
@@ -119,7 +120,7 @@ testing::AssertionResult RunsInside(const Operator& op, size_t bytes, int64_t nu
 }
 
 TEST(Workspace, ExactlyTheBytesAskedForSuffice) {
-  for (const Isa isa : SupportedIsas()) {
+  for (const Isa isa : TestedIsas()) {
     const ScopedIsa forced(isa);
     Operators operators(RaggedCase());
     for (const Operator& op : operators.list) {

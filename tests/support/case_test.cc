@@ -96,7 +96,7 @@ TEST(Case, LengthTensorsArePresentWhereNeeded) {
 
 // The problem that the library sees is the one that the tests see.
 TEST(Case, AgreesWithTheLibrarysProblem) {
-  for (Case spec : EdgeCases()) {
+  for (const Case& spec : EdgeCases()) {
     if (spec.num_rows.empty()) continue;  // the metadata operator wants a batch
     const LengthTensors lengths(spec);
     const Placement placement(spec);
