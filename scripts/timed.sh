@@ -2,7 +2,8 @@
 # timed.sh TARGET... [-- BACKGROUND_TARGET...]
 #
 # Makes one target after the other and prints how long each took. Those behind `--` are made beside
-# them from the start (downloads beside compilation) and have ended before the last one begins.
+# them (downloads beside compilation) once the first two are there, and have ended before the last
+# one begins: the first two must have filled what both sides would write, such as .venv's tools.
 set -euo pipefail
 
 make=${MAKE:-make}
@@ -34,8 +35,7 @@ for index in "${!targets[@]}"; do
   fi
   "$make" "$target"
   lines+=("$(printf '%6d s  %s' $((SECONDS - begin)) "$target")")
-  # After the first target, which makes the environment that both sides use.
-  if ((index == 0 && $# > 0)); then
+  if ((index == 1 && $# > 0)); then
     "$make" "$@" >"$log" 2>&1 &
     background=$!
   fi

@@ -1,6 +1,7 @@
 // Operands that are pairs of bf16 values: loaded, packed, multiplied, and made of scores.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -15,16 +16,12 @@
 namespace kindling::test {
 namespace {
 
-// The table for bf16 where it takes such operands; the emulated twin of this program has one on
+// The tables for bf16 that take such operands; the emulated twin of this program has all of them on
 // every x86 processor.
-class Bf16Operands : public testing::Test {
+class Bf16Operands : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    for (const Isa isa : TestedIsas()) {
-      const KernelTable* table = KernelsFor(isa, DType::kBFloat16);
-      if (table->values_per_word == 2) kernels_ = table;
-    }
-    if (kernels_ == nullptr) GTEST_SKIP() << "no instruction set here multiplies bf16";
+    if (kernels_->values_per_word != 2) GTEST_SKIP() << "this set multiplies fp32";
   }
 
   std::vector<uint16_t> Halves(int64_t count) {
@@ -33,7 +30,7 @@ class Bf16Operands : public testing::Test {
     return halves;
   }
 
-  const KernelTable* kernels_ = nullptr;
+  const KernelTable* kernels_ = KernelsFor(GetParam(), DType::kBFloat16);
   Random random_{RunningTest()};
 };
 
@@ -43,7 +40,7 @@ Word Join(uint16_t low, uint16_t high) {
   return std::bit_cast<Word>(uint32_t{low} | uint32_t{high} << 16);
 }
 
-TEST_F(Bf16Operands, LoadWordsJoinsNeighbours) {
+TEST_P(Bf16Operands, LoadWordsJoinsNeighbours) {
   for (int64_t count = 0; count <= 70; ++count) {
     for (const int64_t stride : {1, 2, 3, -1}) {
       const std::vector<uint16_t> row = Halves(count * 3 + 1);
@@ -62,7 +59,7 @@ TEST_F(Bf16Operands, LoadWordsJoinsNeighbours) {
   }
 }
 
-TEST_F(Bf16Operands, LoadWordsFindsTheNonFiniteHalfAnywhere) {
+TEST_P(Bf16Operands, LoadWordsFindsTheNonFiniteHalfAnywhere) {
   for (int64_t count = 1; count <= 70; ++count) {
     for (const int64_t stride : {1, 2}) {
       const std::vector<uint16_t> row(count * stride, 0x7f7f);  // the largest finite one
@@ -82,7 +79,7 @@ TEST_F(Bf16Operands, LoadWordsFindsTheNonFiniteHalfAnywhere) {
 }
 
 // Two rows become one row of words; what is missing becomes zeros.
-TEST_F(Bf16Operands, PackPanelsJoinsRows) {
+TEST_P(Bf16Operands, PackPanelsJoinsRows) {
   const int64_t panel = kernels_->panel_width;
   for (int64_t num_rows = 1; num_rows <= 5; ++num_rows) {
     for (const int64_t width : {1, 2, 31, 32, 33, 64, 65, 130}) {
@@ -113,7 +110,7 @@ TEST_F(Bf16Operands, PackPanelsJoinsRows) {
   }
 }
 
-TEST_F(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
+TEST_P(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
   const int64_t panel = kernels_->panel_width;
   for (const int64_t gap : {0, 16}) {
     for (const int64_t num_rows : {1, 6, 7, 13, 16, 31, 33, 70}) {
@@ -164,7 +161,7 @@ TEST_F(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
 }
 
 // dS in both orders, rounded to bf16, and dw from what was not rounded.
-TEST_F(Bf16Operands, BackwardScores) {
+TEST_P(Bf16Operands, BackwardScores) {
   constexpr int64_t kHeads = 4;
   for (int64_t count = 0; count <= 70; ++count) {
     for (const int64_t padded : {count, count + 1, kKeysPerChunk}) {
@@ -215,6 +212,61 @@ TEST_F(Bf16Operands, BackwardScores) {
     }
   }
 }
+
+// AMX adds up 16 words at a time, the low and the high halves in chains of their own.
+TEST(AmxProducts, AddUpAsTheManualSays) {
+  const KernelTable* kernels = KernelsFor(Isa::kAmxBf16, DType::kBFloat16);
+  if (kernels == nullptr) GTEST_SKIP() << "no AMX here";
+  Random random(RunningTest());
+  constexpr int64_t kRows = 35;
+  constexpr int64_t kDepth = 41;
+  const auto draw = [&] {
+    // Magnitudes that differ enough for another order to show, and numbers that count as zero.
+    const double value = random.Normal() * std::exp(4 * random.Normal());
+    return random.Below(20) == 0 ? uint16_t{0x0001} : Bf16FromFp32(static_cast<float>(value));
+  };
+  const int64_t panel = kernels->panel_width;
+  std::vector<Word> a(kRows * kDepth);
+  std::vector<Word> b(panel * kDepth);
+  for (std::vector<Word>* words : {&a, &b}) {
+    for (Word& word : *words) word = Join(draw(), draw());
+  }
+  for (const bool accumulate : {false, true}) {
+    std::vector<float> c(kRows * panel, 0.3f);
+    Product product;
+    product.a = a.data();
+    product.a_row_stride = kDepth;
+    product.b = b.data();
+    product.b_depth_stride = panel;
+    product.c = c.data();
+    product.c_row_stride = panel;
+    product.num_rows = kRows;
+    product.num_columns = panel;
+    product.depth = kDepth;
+    product.accumulate = accumulate;
+    kernels->multiply(product);
+    const auto widened = [](uint16_t half) { return half == 1 ? 0.0f : Fp32FromBf16(half); };
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t column = 0; column < panel; ++column) {
+        float sum = accumulate ? 0.3f : 0.0f;
+        for (int64_t step = 0; step < kDepth; step += 16) {
+          float low = 0.0f;
+          float high = 0.0f;
+          for (int64_t k = step; k < std::min(step + 16, kDepth); ++k) {
+            const Word x = a[row * kDepth + k];
+            const Word y = b[k * panel + column];
+            low = std::fma(widened(Low(x)), widened(Low(y)), low);
+            high = std::fma(widened(High(x)), widened(High(y)), high);
+          }
+          sum += low + high;
+        }
+        ASSERT_EQ(BitsOf(c[row * panel + column]), BitsOf(sum)) << row << ", " << column;
+      }
+    }
+  }
+}
+
+KINDLING_FOR_EVERY_ISA(Bf16Operands);
 
 }  // namespace
 }  // namespace kindling::test
