@@ -34,7 +34,7 @@ enum class Isa : int32_t {
   kAvx2 = 1,        // AVX2, FMA, F16C
   kAvx512 = 2,      // AVX-512F besides
   kAvx512Bf16 = 3,  // AVX-512 BW and BF16 besides: bf16 q and k are multiplied as they are
-  kAmxBf16 = 4,     // AMX-BF16 besides: they are multiplied as tiles. Linux must grant its registers
+  kAmxBf16 = 4,     // AMX-BF16 besides, as the system grants it: they are multiplied in tiles
 };
 
 // "portable", "avx2", "avx512", "avx512_bf16", "amx_bf16": the names SetIsa takes.
