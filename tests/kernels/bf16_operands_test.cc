@@ -110,6 +110,33 @@ TEST_P(Bf16Operands, PackPanelsJoinsRows) {
   }
 }
 
+// Two rows become one column of words; a missing one becomes zeros.
+TEST_P(Bf16Operands, PackColumnsJoinsRows) {
+  for (const int64_t num_rows : {1, 2, 5, 31, 32, 33, 70}) {
+    for (const int64_t width : {1, 2, 33, 64, 130}) {
+      const int64_t row_words = (width + 1) / 2 + 1;
+      std::vector<Word> rows(num_rows * row_words, Join(9, 9));
+      std::vector<uint16_t> values = Halves(num_rows * width);
+      for (int64_t row = 0; row < num_rows; ++row) {
+        kernels_->load_words(&values[row * width], DType::kBFloat16, 1, width,
+                             &rows[row * row_words]);
+      }
+      const int64_t depth = (num_rows + 1) / 2;
+      const int64_t out_stride = (depth + 15) / 16 * 16 + 1;
+      std::vector<Word> out(width * out_stride, Join(5, 5));
+      kernels_->pack_columns(rows.data(), row_words, num_rows, width, out.data(), out_stride);
+      for (int64_t value = 0; value < width; ++value) {
+        for (int64_t row = 0; row < 2 * depth; ++row) {
+          const Word got = out[value * out_stride + row / 2];
+          const uint16_t want = row < num_rows ? values[row * width + value] : uint16_t{0};
+          ASSERT_EQ(row % 2 == 0 ? Low(got) : High(got), want) << num_rows << ", value " << value;
+        }
+        ASSERT_EQ(BitsOf(out[(value + 1) * out_stride - 1]), BitsOf(Join(5, 5)));
+      }
+    }
+  }
+}
+
 TEST_P(Bf16Operands, MultiplyAddsBothProductsOfAWord) {
   const int64_t panel = kernels_->panel_width;
   for (const int64_t gap : {0, 16}) {

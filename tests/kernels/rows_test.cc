@@ -275,6 +275,43 @@ TEST_P(Rows, PackPanels) {
   }
 }
 
+TEST_P(Rows, PackColumns) {
+  const int64_t panel = kernels_.panel_width;
+  for (int64_t num_rows = 1; num_rows <= kMaxTail; ++num_rows) {
+    for (const int64_t width : {int64_t{1}, int64_t{3}, int64_t{37}, panel, 2 * panel + 5}) {
+      const int64_t stride = width + 2;
+      const int64_t out_stride = (num_rows + 15) / 16 * 16 + 16;
+      const std::vector<float> rows = Buffer(num_rows * stride);
+      std::vector<float> out(width * out_stride, 99.0f);
+      kernels_.pack_columns(rows.data(), stride, num_rows, width, out.data(), out_stride);
+      for (int64_t value = 0; value < width; ++value) {
+        for (int64_t row = 0; row < num_rows; ++row) {
+          ASSERT_EQ(out[value * out_stride + row], rows[row * stride + value]) << num_rows;
+        }
+        ASSERT_EQ(out[(value + 1) * out_stride - 16], 99.0f) << "written behind the last vector";
+      }
+    }
+  }
+}
+
+TEST_P(Rows, Transpose) {
+  for (int64_t num_rows = 1; num_rows <= kMaxTail; ++num_rows) {
+    for (int64_t num_columns = 1; num_columns <= kMaxTail; ++num_columns) {
+      const int64_t stride = num_columns + 3;
+      const int64_t out_stride = (num_rows + 15) / 16 * 16 + 1;
+      const std::vector<float> in = Buffer(num_rows * stride);
+      std::vector<float> out(num_columns * out_stride, 99.0f);
+      kernels_.transpose(in.data(), stride, num_rows, num_columns, out.data(), out_stride);
+      for (int64_t column = 0; column < num_columns; ++column) {
+        for (int64_t row = 0; row < num_rows; ++row) {
+          ASSERT_EQ(out[column * out_stride + row], in[row * stride + column]);
+        }
+        ASSERT_EQ(out[(column + 1) * out_stride - 1], 99.0f) << "written behind the last vector";
+      }
+    }
+  }
+}
+
 KINDLING_FOR_EVERY_ISA(Rows);
 
 }  // namespace
