@@ -42,8 +42,15 @@ class LseJob {
  private:
   // What a row has seen of its keys so far.
   struct RowState {
+    // What the entropy counts logits from: their size must not cost it digits.
+    double origin() const { return std::isfinite(logits.max) ? logits.max : 0.0; }
+    // The entropy, counted from elsewhere. No teacher, no loss: an infinity must not make it a NaN.
+    double EntropyFrom(double other) const {
+      return relative_entropy + (teacher_sum == 0.0 ? 0.0 : teacher_sum * (other - origin()));
+    }
+
     MaxSum logits{kMinusInfinity, 0.0f};
-    double relative_entropy = 0.0;
+    double relative_entropy = 0.0;  // sum of p (ln p - (I - origin))
     double teacher_sum = 0.0;
   };
   static_assert(sizeof(RowState) <= 32);  // WorkspaceLayout::row_totals
@@ -86,7 +93,8 @@ class LseJob {
     if (call_.loss_rows) {
       float teacher[kScoreStride];
       LoadTeacher(launch_, block, row, key_begin, count, teacher);
-      const LossTerms terms = kernels_.loss_terms(logits, teacher, count, 0.0f);
+      const LossTerms terms =
+          kernels_.loss_terms(logits, teacher, count, static_cast<float>(-chunk.origin()));
       chunk.relative_entropy = terms.relative_entropy;
       chunk.teacher_sum = terms.teacher_sum;
     }
@@ -94,8 +102,11 @@ class LseJob {
   }
 
   RowState Merge(const RowState& a, const RowState& b) const {
-    return {kernels_.merge(a.logits, b.logits), a.relative_entropy + b.relative_entropy,
-            a.teacher_sum + b.teacher_sum};
+    RowState both;
+    both.logits = kernels_.merge(a.logits, b.logits);
+    both.relative_entropy = a.EntropyFrom(both.origin()) + b.EntropyFrom(both.origin());
+    both.teacher_sum = a.teacher_sum + b.teacher_sum;
+    return both;
   }
 
   void StoreRow(const RowBlock& block, int64_t row, const RowState& state) {
@@ -104,9 +115,7 @@ class LseJob {
     const int64_t position = block.row_begin + row;
     FillRows(call_.lse_out, block.batch, block.sequence, position, position + 1,
              sees_keys ? static_cast<float>(lse) : kMinusInfinity);
-    // No teacher, no loss: an infinite lse must not make it a NaN.
-    const double loss =
-        state.relative_entropy + (state.teacher_sum == 0.0 ? 0.0 : state.teacher_sum * lse);
+    const double loss = state.EntropyFrom(lse);
     FillRows(call_.loss_rows, block.batch, block.sequence, position, position + 1,
              sees_keys ? static_cast<float>(loss) : 0.0f);
   }
