@@ -294,7 +294,8 @@ def kl_loss_grad(
         A :class:`kindling.Rows`, in place of all that it holds.
     row_scale : array or None, shape of lse, float32
         Factor of each row's ``dI``, such as an incoming gradient; None: 1. The loss and
-        ``softmax_out`` stay unscaled.
+        ``softmax_out`` stay unscaled. A row with 0 has no gradients: nothing of it is read for
+        one, NaN or not, and it takes no time.
     return_softmax : bool
         Whether to return ``softmax_out``.
     return_loss : bool

@@ -66,7 +66,7 @@ class TeacherJob {
       pair_values = ArrayAt<float>(mine, layout.pair_values);
       row_sums = ArrayAt<float>(mine, layout.row_sums);
       totals = ArrayAt<float>(job.workspace_.TotalsOf(unit, worker), layout.pair_totals);
-      job.attention_.LoadQueries(block, scratch.queries);
+      job.attention_.LoadQueries(block, BlockRows(block), scratch.queries);
     }
 
     Unit unit;
@@ -139,7 +139,7 @@ class TeacherJob {
     const RowBlock& block = part.block;
     const float* lse = part.totals;
     if (call_.lse) {
-      attention_.LoadPerHead(block, call_.lse, part.pair_values);
+      attention_.LoadPerHead(block, BlockRows(block), call_.lse, part.pair_values);
       lse = part.pair_values;
     }
     ForSpans(part.unit, part.most_keys, [&](int64_t, int64_t begin, int64_t end, bool last) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <span>
 
 #include "base/checked_math.h"
 #include "base/guard.h"
@@ -92,12 +93,37 @@ class GradJob {
     double* loss;
   };
 
+  // Without initial values, as a block seldom has as many rows as there is room for.
   struct RowState {
-    int64_t num_keys = 0;  // visible
-    float lse = 0;
-    float row_scale = 1;
-    float teacher_sum = 0;
-    double loss = 0;  // of one span
+    int64_t position;  // in its sequence
+    int64_t num_keys;  // visible
+    float lse;
+    float row_scale;
+    float teacher_sum;
+    double loss;  // of one span
+  };
+
+  // The rows of a block that are computed: first those that have gradients, then those whose
+  // row_scale is 0 and of which the loss or the softmax is asked for, both ascending. Others with
+  // row_scale 0 are not here.
+  struct ActiveRows {
+    std::span<RowState> all() { return {states, static_cast<size_t>(count)}; }
+    std::span<const RowState> differentiated() const {
+      return {states, static_cast<size_t>(num_differentiated)};
+    }
+    // Keys that any row with gradients sees.
+    int64_t MostDifferentiatedKeys() const {
+      return num_differentiated == 0 ? 0 : states[num_differentiated - 1].num_keys;
+    }
+    // Keys that any row here sees.
+    int64_t MostKeys() const {
+      return count == 0 ? 0 : std::max(MostDifferentiatedKeys(), states[count - 1].num_keys);
+    }
+
+    int64_t count = 0;
+    int64_t num_differentiated = 0;
+    RowState states[kPairsPerBlock];
+    BlockRows positions;
   };
 
   // One chunk of keys as one block of rows meets it.
@@ -105,7 +131,7 @@ class GradJob {
     const RowBlock& block;
     KeyChunk chunk;
     int64_t chunk_index = 0;
-    int64_t num_keys = 0;             // keys of the chunk that any row of the block sees
+    int64_t num_keys = 0;             // keys of the chunk that any row with gradients sees
     bool is_first = false;            // of its span
     bool visible_pairs_only = false;  // a masked zero could meet an infinity or a NaN
   };
@@ -178,45 +204,48 @@ class GradJob {
 
   void DoUnit(const Unit& unit, const Scratch& scratch, const Totals& totals) {
     const RowBlock block = launch_.tiling.Block(unit.block);
-    const int64_t num_rows = block.num_rows();
-    const bool finite = indexer_.LoadQueries(block, scratch.queries);
-    PackQueries(num_rows, scratch);
-    indexer_.LoadPerHead(block, call_.w, scratch.weights);
-    RowState rows[kPairsPerBlock];
-    for (int64_t row = 0; row < num_rows; ++row) rows[row] = StartRow(unit, block, row);
+    ActiveRows rows;
+    StartRows(unit, block, rows);
+    const bool finite = indexer_.LoadQueries(block, rows.positions, scratch.queries);
+    PackQueries(rows.num_differentiated, scratch);
+    indexer_.LoadPerHead(block, rows.positions, call_.w, scratch.weights);
 
-    const int64_t most_keys = rows[num_rows - 1].num_keys;
+    // All chunks that the block sees, whichever rows are computed: their tickets go on from it.
+    const int64_t most_keys = launch_.tiling.MostVisibleKeys(block);
+    const int64_t num_pairs = rows.num_differentiated * padded_heads_;
     ForSpans(unit, most_keys, [&](int64_t span, int64_t span_begin, int64_t span_end, bool last) {
-      const int64_t num_pairs = num_rows * padded_heads_;
       if (span_begin == span_end) std::fill_n(scratch.dq_sums, num_pairs * row_floats_, 0.0f);
       std::fill_n(scratch.dw_sums, num_pairs, 0.0f);
-      for (int64_t row = 0; row < num_rows; ++row) rows[row].loss = 0.0;
+      for (RowState& row : rows.all()) row.loss = 0.0;
       for (int64_t begin = span_begin; begin < span_end; begin += kKeysPerChunk) {
         const int64_t index = launch_.ChunkIndex(block, begin);
         Meeting meeting{block,
                         launch_.tiling.Chunk(index),
                         index,
-                        std::min(kKeysPerChunk, span_end - begin),
+                        KeysInChunk(rows.MostDifferentiatedKeys(), begin),
                         begin == span_begin,
                         false};
         // dk is formed for whole vectors of keys.
         const int64_t touched_keys = std::min(RoundUp(meeting.num_keys, kVectorFloats),
                                               meeting.chunk.key_end - meeting.chunk.key_begin);
-        const bool masked = KeysInChunk(rows[0], begin) < touched_keys;
+        const bool masked =
+            meeting.num_keys > 0 && KeysInChunk(rows.states[0].num_keys, begin) < touched_keys;
         meeting.visible_pairs_only = masked && !(finite && *ChunkFinite(index));
-        indexer_.MultiplyScores(scratch.queries, num_pairs, TransposedKeys(meeting.chunk),
-                                meeting.num_keys, scratch.scores);
-        for (int64_t row = 0; row < num_rows; ++row) TurnScores(meeting, row, scratch, rows[row]);
-        AddQueryGradients(meeting, rows, scratch);
-        AddKeyGradients(meeting, rows, scratch);
+        indexer_.MultiplyScores(scratch.queries, rows.count * padded_heads_,
+                                TransposedKeys(meeting.chunk), KeysInChunk(rows.MostKeys(), begin),
+                                scratch.scores);
+        for (int64_t row = 0; row < rows.count; ++row) TurnScores(meeting, row, scratch, rows);
+        AddQueryGradients(meeting, rows.differentiated(), scratch);
+        AddKeyGradients(meeting, rows.differentiated(), scratch);
       }
       const Turn turn(workspace_.SpansDone(unit.block), span);
       AddSpan(span, num_pairs * row_floats_, scratch.dq_sums, totals.dq);
       AddSpan(span, num_pairs, scratch.dw_sums, totals.dw);
-      for (int64_t row = 0; row < num_rows; ++row) {
-        totals.loss[row] = span == 0 ? rows[row].loss : totals.loss[row] + rows[row].loss;
-        if (last) StoreRow(block, row, totals, rows[row].num_keys);
+      for (int64_t row = 0; row < rows.count; ++row) {
+        const double loss = rows.states[row].loss;
+        totals.loss[row] = span == 0 ? loss : totals.loss[row] + loss;
       }
+      if (last) StoreRows(block, rows, totals);
     });
   }
 
@@ -234,17 +263,42 @@ class GradJob {
                           scratch.query_columns, query_column_words_);
   }
 
-  // Visible keys of a row in the chunk that begins at `chunk_begin`.
-  static int64_t KeysInChunk(const RowState& row, int64_t chunk_begin) {
-    return std::clamp<int64_t>(row.num_keys - chunk_begin, 0, kKeysPerChunk);
+  // How many of a row's first `num_keys` keys lie in the chunk that begins at `chunk_begin`.
+  static int64_t KeysInChunk(int64_t num_keys, int64_t chunk_begin) {
+    return std::clamp<int64_t>(num_keys - chunk_begin, 0, kKeysPerChunk);
+  }
+
+  void StartRows(const Unit& unit, const RowBlock& block, ActiveRows& rows) const {
+    const auto add = [&](int64_t row, const RowState& state) {
+      rows.states[rows.count++] = state;
+      rows.positions.Add(block.row_begin + row);
+    };
+    for (int64_t row = 0; row < block.num_rows(); ++row) {
+      if (HasGradients(block, row)) add(row, StartRow(unit, block, row));
+    }
+    rows.num_differentiated = rows.count;
+    if (!call_.loss_rows && !call_.softmax_out) return;
+    for (int64_t row = 0; row < block.num_rows(); ++row) {
+      if (!HasGradients(block, row)) add(row, StartRow(unit, block, row));
+    }
+  }
+
+  // Whether anything of a row goes into gradients. A row that sees no key has zeros for them, and
+  // its row_scale is not read.
+  bool HasGradients(const RowBlock& block, int64_t row) const {
+    return !call_.row_scale || launch_.VisibleKeys(block, row) == 0 ||
+           ScalarOfRow(call_.row_scale, block, row) != 0.0f;
   }
 
   RowState StartRow(const Unit& unit, const RowBlock& block, int64_t row) const {
-    RowState state;
+    RowState state{};
+    state.position = block.row_begin + row;
     state.num_keys = launch_.VisibleKeys(block, row);
+    state.row_scale = 1.0f;
     if (state.num_keys == 0) return state;  // its lse and p are not read
     state.lse = ScalarOfRow(call_.lse, block, row);
     if (call_.row_scale) state.row_scale = ScalarOfRow(call_.row_scale, block, row);
+    if (state.row_scale == 0.0f) return state;
     double sum = 0.0;
     for (int64_t begin = 0; begin < state.num_keys; begin += kKeysPerSpan) {
       const int64_t span = begin / kKeysPerSpan;
@@ -273,6 +327,7 @@ class GradJob {
     const RowBlock block = launch_.tiling.Block(unit.block);
     const int64_t begin = unit.span_begin * kKeysPerSpan;
     for (int64_t row = 0; row < block.num_rows(); ++row) {
+      if (!HasGradients(block, row)) continue;
       const int64_t end = std::min(begin + kKeysPerSpan, launch_.VisibleKeys(block, row));
       UnitSums(index)[row] = TeacherSum(block, row, begin, end);
     }
@@ -282,10 +337,10 @@ class GradJob {
     return *static_cast<const float*>(view.At(RowOffset(view, block, block.row_begin + row)));
   }
 
-  // Turns the row's scores into dS and adds to its dw; writes its part of softmax_out.
-  void TurnScores(const Meeting& meeting, int64_t row, const Scratch& scratch, RowState& state) {
-    const int64_t key_begin = meeting.chunk.key_begin;
-    const int64_t count = KeysInChunk(state, key_begin);
+  // Turns a row's scores into dS and adds to its dw, where it has gradients; writes its part of
+  // softmax_out. `row` counts active rows.
+  void TurnScores(const Meeting& meeting, int64_t row, const Scratch& scratch, ActiveRows& rows) {
+    RowState& state = rows.states[row];
     const int64_t first_pair = row * padded_heads_;
     float logits_grad[kScoreStride];
     BackwardRow backward;
@@ -293,24 +348,26 @@ class GradJob {
     backward.w = scratch.weights + first_pair;
     backward.num_heads = padded_heads_;
     backward.logits_grad = logits_grad;
-    backward.count = count;
+    backward.count = KeysInChunk(state.num_keys, meeting.chunk.key_begin);
+    if (backward.count > 0) GradientOfLogits(meeting, backward, logits_grad, state);
+    if (row >= rows.num_differentiated) return;
     backward.padded_count = meeting.num_keys;
     backward.dw = scratch.dw_sums + first_pair;
     backward.ds_by_head = scratch.ds_by_head + first_pair * kernels_.ds_by_head_stride;
     backward.ds_by_key = scratch.ds_by_key + first_pair / kernels_.values_per_word * kScoreStride;
-    if (count > 0) GradientOfLogits(meeting, row, backward, logits_grad, state);
     kernels_.backward_scores(backward);
   }
 
   // y and dI of one row in one chunk, and what they add to the loss and to softmax_out.
-  void GradientOfLogits(const Meeting& meeting, int64_t row, const BackwardRow& backward,
-                        float* logits_grad, RowState& state) {
+  void GradientOfLogits(const Meeting& meeting, const BackwardRow& backward, float* logits_grad,
+                        RowState& state) {
     const int64_t count = backward.count;
     const int64_t key_begin = meeting.chunk.key_begin;
     float logits[kScoreStride];
     float teacher[kScoreStride];
     float softmax[kScoreStride];
-    LoadTeacher(launch_, meeting.block, row, key_begin, count, teacher);
+    LoadTeacher(launch_, meeting.block, state.position - meeting.block.row_begin, key_begin, count,
+                teacher);
     // Without the heads that fill words: 0 times an infinite key would be a NaN.
     kernels_.weigh_scores(backward.scores, backward.w, indexer_.num_heads, count, logits);
     GradRow grad;
@@ -325,7 +382,7 @@ class GradJob {
     kernels_.grad_row(grad);
     if (call_.softmax_out) {
       const int64_t offset =
-          RowOffset(call_.softmax_out, meeting.block, meeting.block.row_begin + row) + key_begin;
+          RowOffset(call_.softmax_out, meeting.block, state.position) + key_begin;
       std::memcpy(call_.softmax_out.OutAt(offset), softmax, count * sizeof(float));
     }
     if (call_.loss_rows) {
@@ -334,8 +391,10 @@ class GradJob {
   }
 
   // dq += dS x K over the keys of the chunk.
-  void AddQueryGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
-    const int64_t num_rows = meeting.block.num_rows();
+  void AddQueryGradients(const Meeting& meeting, std::span<const RowState> rows,
+                         const Scratch& scratch) {
+    if (rows.empty()) return;
+    const auto num_rows = static_cast<int64_t>(rows.size());
     const int64_t values_per_word = kernels_.values_per_word;
     const bool kept = indexer_.packs_keys_once() && !meeting.visible_pairs_only;
     const Panels panels = kept ? KeptPanels(meeting.chunk) : ChunkPanels(scratch);
@@ -359,7 +418,7 @@ class GradJob {
     // Rows that see most keys first: what is cut off for one is not used by the next.
     product.num_rows = padded_heads_;
     for (int64_t row = num_rows - 1; row >= 0; --row) {
-      const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
+      const int64_t count = KeysInChunk(rows[row].num_keys, meeting.chunk.key_begin);
       if (count % values_per_word != 0) CutKeyPanels(count, panels);
       product.a = scratch.ds_by_head + row * padded_heads_ * kernels_.ds_by_head_stride;
       product.c = scratch.dq_sums + row * padded_heads_ * row_floats_;
@@ -399,8 +458,9 @@ class GradJob {
 
   // dk += dS^T x Q over the rows of the block, when it is this block's turn: as Q^T x dS, whose
   // operands are packed as the other products have them.
-  void AddKeyGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch) {
-    const int64_t num_rows = meeting.block.num_rows();
+  void AddKeyGradients(const Meeting& meeting, std::span<const RowState> rows,
+                       const Scratch& scratch) {
+    const auto num_rows = static_cast<int64_t>(rows.size());
     Product product;
     product.a = scratch.query_columns;
     product.a_row_stride = query_column_words_;
@@ -414,6 +474,7 @@ class GradJob {
     product.depth = num_rows * padded_heads_ / kernels_.values_per_word;
     product.accumulate = true;
     const Turn turn(Ticket(meeting.chunk_index), meeting.block.ticket);
+    if (meeting.num_keys == 0) return;
     if (meeting.visible_pairs_only) {
       AddVisibleKeyGradients(meeting, rows, scratch, product);
     } else {
@@ -423,8 +484,8 @@ class GradJob {
 
   // The same, with queries of rows that do not see a key replaced by zeros. `whole` is the product
   // over all keys.
-  void AddVisibleKeyGradients(const Meeting& meeting, const RowState* rows, const Scratch& scratch,
-                              const Product& whole) {
+  void AddVisibleKeyGradients(const Meeting& meeting, std::span<const RowState> rows,
+                              const Scratch& scratch, const Product& whole) {
     const int64_t step = std::min(kVectorFloats, kernels_.panel_width);
     const int64_t row_depth = padded_heads_ / kernels_.values_per_word;
     Product part = whole;
@@ -432,9 +493,9 @@ class GradJob {
     part.c_row_stride = step;
     part.num_columns = step;
     int64_t key = 0;
-    for (int64_t row = 0; row < whole.depth / row_depth; ++row) {
+    for (size_t row = 0; row < rows.size(); ++row) {
       // Keys from `key` on that this row sees are seen by it and the later ones.
-      const int64_t count = KeysInChunk(rows[row], meeting.chunk.key_begin);
+      const int64_t count = KeysInChunk(rows[row].num_keys, meeting.chunk.key_begin);
       while (key < count) {
         const int64_t first = key / step * step;
         const int64_t end = std::min(first + step, count);
@@ -450,15 +511,42 @@ class GradJob {
         key = end;
       }
       for (int64_t value = 0; value < width_; ++value) {
-        std::fill_n(scratch.query_columns + value * query_column_words_ + row * row_depth,
+        std::fill_n(scratch.query_columns + value * query_column_words_ +
+                        static_cast<int64_t>(row) * row_depth,
                     row_depth, 0.0f);
       }
     }
-    PackQueries(whole.depth / row_depth, scratch);
+    PackQueries(static_cast<int64_t>(rows.size()), scratch);
   }
 
-  void StoreRow(const RowBlock& block, int64_t row, const Totals& totals, int64_t num_keys) {
-    const int64_t position = block.row_begin + row;
+  void StoreRows(const RowBlock& block, const ActiveRows& rows, const Totals& totals) {
+    int64_t next = 0;  // of the rows with gradients
+    for (int64_t position = block.row_begin; position < block.row_end; ++position) {
+      if (next < rows.num_differentiated && rows.states[next].position == position) {
+        StoreGradients(block, position, next++, totals);
+        continue;
+      }
+      const auto zero = [&](const RowView& view, int64_t row_elements) {
+        ZeroRows(view, block.batch, block.sequence.storage_row_begin, position, position + 1,
+                 row_elements);
+      };
+      zero(call_.dq, indexer_.num_heads * width_);
+      zero(call_.dw, indexer_.num_heads);
+    }
+    for (int64_t row = 0; row < rows.count; ++row) {
+      const RowState& state = rows.states[row];
+      if (call_.softmax_out) {
+        const int64_t offset = RowOffset(call_.softmax_out, block, state.position) + state.num_keys;
+        std::memset(call_.softmax_out.OutAt(offset), 0,
+                    (call_.row_stride_p - state.num_keys) * sizeof(float));
+      }
+      FillRows(call_.loss_rows, block.batch, block.sequence, state.position, state.position + 1,
+               static_cast<float>(totals.loss[row]));
+    }
+  }
+
+  // `row` counts active rows.
+  void StoreGradients(const RowBlock& block, int64_t position, int64_t row, const Totals& totals) {
     const int64_t first_pair = row * padded_heads_;
     const int64_t dq_offset = RowOffset(call_.dq, block, position);
     for (int64_t head = 0; head < indexer_.num_heads; ++head) {
@@ -467,13 +555,6 @@ class GradJob {
     }
     std::memcpy(call_.dw.OutAt(RowOffset(call_.dw, block, position)), totals.dw + first_pair,
                 indexer_.num_heads * sizeof(float));
-    if (call_.softmax_out) {
-      const int64_t offset = RowOffset(call_.softmax_out, block, position) + num_keys;
-      std::memset(call_.softmax_out.OutAt(offset), 0,
-                  (call_.row_stride_p - num_keys) * sizeof(float));
-    }
-    FillRows(call_.loss_rows, block.batch, block.sequence, position, position + 1,
-             static_cast<float>(totals.loss[row]));
   }
 
   // `rows` has room for kVectorFloats rows.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/checked_math.h"
 #include "kernels/kernels.h"
@@ -68,6 +69,24 @@ struct OperatorLayout {
 // Checks the record and num_threads and prepares the launch.
 Result<Launch> PrepareLaunch(Result<OperatorCall> checked, const ConstTensor& metadata,
                              int64_t num_threads, const OperatorLayout& op);
+
+// Rows of a block, by position, in the order in which an operator computes them.
+class BlockRows {
+ public:
+  BlockRows() = default;
+  // All of them, ascending.
+  explicit BlockRows(const RowBlock& block) {
+    for (int64_t row = block.row_begin; row < block.row_end; ++row) Add(row);
+  }
+  void Add(int64_t position) { positions_[count_++] = position; }
+  operator std::span<const int64_t>() const {  // NOLINT(google-explicit-constructor)
+    return {positions_, static_cast<size_t>(count_)};
+  }
+
+ private:
+  int64_t count_ = 0;
+  int64_t positions_[kPairsPerBlock];
+};
 
 // Hands out 0, 1, 2, ... to whoever asks.
 class Dealer {

@@ -19,11 +19,13 @@ PackedOperands::PackedOperands(const Operands& operands, const KernelTable& kern
       depth_words(CeilDiv(head_dim, kernel_table.values_per_word)),
       row_words(SaturatingRoundUp(depth_words, kVectorFloats)) {}
 
-void PackedOperands::LoadPerHead(const RowBlock& block, const RowView& view, float* out) const {
-  for (int64_t row = block.row_begin; row < block.row_end; ++row, out += padded_heads) {
+void PackedOperands::LoadPerHead(const RowBlock& block, std::span<const int64_t> rows,
+                                 const RowView& view, float* out) const {
+  for (const int64_t row : rows) {
     kernels->load_row(view.At(RowOffset(view, block, row)), DType::kFloat32, view.head_stride,
                       num_heads, out);
     std::fill(out + num_heads, out + padded_heads, 0.0f);
+    out += padded_heads;
   }
 }
 
@@ -38,12 +40,13 @@ bool PackedOperands::LoadKeys(const KeyChunk& chunk, int64_t key_head, int64_t k
   return finite;
 }
 
-bool PackedOperands::LoadQueries(const RowBlock& block, Word* queries) const {
-  const int64_t num_rows = block.num_rows();
+bool PackedOperands::LoadQueries(const RowBlock& block, std::span<const int64_t> rows,
+                                 Word* queries) const {
+  const auto num_rows = static_cast<int64_t>(rows.size());
   const int64_t group = padded_heads / num_key_heads;
   bool finite = true;
   for (int64_t row = 0; row < num_rows; ++row) {
-    const int64_t offset = RowOffset(q, block, block.row_begin + row);
+    const int64_t offset = RowOffset(q, block, rows[row]);
     const auto at = [&](int64_t head) {
       return queries + ((head / group * num_rows + row) * group + head % group) * row_words;
     };

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/kernels.h"
 #include "plan/tiling.h"
@@ -42,8 +43,9 @@ struct PackedOperands : Operands {
   // Words of packed keys before a chunk.
   int64_t PackedWords(const KeyChunk& chunk) const { return chunk.padded_key_begin * depth_words; }
 
-  // Loads one value per head of every row of a block, as fp32 [rows][padded_heads].
-  void LoadPerHead(const RowBlock& block, const RowView& view, float* out) const;
+  // Loads one value per head of some rows of a block, by position, as fp32 [rows][padded_heads].
+  void LoadPerHead(const RowBlock& block, std::span<const int64_t> rows, const RowView& view,
+                   float* out) const;
 
   // Reads keys [key_begin, key_begin + count) of a chunk's sequence, one key head, as rows of
   // words. Returns whether all are finite.
@@ -68,9 +70,9 @@ struct PackedOperands : Operands {
     return finite;
   }
 
-  // Loads the queries of a block as rows of words, ordered by (key head, row, head within the key
-  // head's group). Returns whether all are finite.
-  bool LoadQueries(const RowBlock& block, Word* queries) const;
+  // Loads the queries of some rows of a block, by position, as rows of words, ordered by (key head,
+  // row, head within the key head's group). Returns whether all are finite.
+  bool LoadQueries(const RowBlock& block, std::span<const int64_t> rows, Word* queries) const;
 
   // scores[pair][key] of `num_pairs` loaded queries and `num_keys` keys of one packed chunk,
   // kScoreStride apart.

@@ -60,8 +60,9 @@ class LseJob {
     const OperandScratch scratch(mine, launch_.layout.indexer);
     auto* weights = ArrayAt<float>(mine, launch_.layout.pair_values);
     const int64_t num_rows = block.num_rows();
-    indexer_.LoadQueries(block, scratch.queries);
-    indexer_.LoadPerHead(block, call_.w, weights);
+    const BlockRows rows(block);
+    indexer_.LoadQueries(block, rows, scratch.queries);
+    indexer_.LoadPerHead(block, rows, call_.w, weights);
     const int64_t most_keys = launch_.tiling.MostVisibleKeys(block);
     ForSpans(unit, most_keys, [&](int64_t span, int64_t span_begin, int64_t span_end, bool last) {
       RowState states[kPairsPerBlock];

@@ -162,8 +162,9 @@ void DoKLLossGrad(const OperatorCall& call) {
       for (int64_t key = 0; key < num_keys; ++key) teacher_sum += rows.Row(call.p, row, 0, key);
       for (int64_t key = 0; key < num_keys; ++key) {
         const double y = std::exp(logits[key] - lse);
-        const double logits_grad = row_scale * (y * teacher_sum - rows.Row(call.p, row, 0, key));
         if (call.softmax_out) rows.Row(call.softmax_out, row, 0, key) = y;
+        if (row_scale == 0.0) continue;  // the row is switched off: no 0 * NaN
+        const double logits_grad = row_scale * (y * teacher_sum - rows.Row(call.p, row, 0, key));
         for (int64_t head = 0; head < num_heads; ++head) {
           const double score = scores[head][key];
           rows.Row(call.dw, row, head) += logits_grad * Rows::Relu(score);

@@ -154,7 +154,8 @@ def kl_loss_grad(
         The student's log-sum-exp, as :func:`softmax_lse` makes it.
     row_scale : array or None, shape of lse, float32
         Factor of each row's ``dI``, such as an incoming gradient; None: 1. The loss and
-        ``softmax_out`` stay unscaled.
+        ``softmax_out`` stay unscaled. A row with 0 has no gradients: nothing of it is read for
+        one, NaN or not, and it takes no time.
     return_softmax : bool
         Whether to return ``softmax_out``. Static.
     return_loss : bool
