@@ -218,11 +218,11 @@ def softmax_lse(
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
-            "metadata": metadata,
             "layout_q": layout_q,
             "layout_k": layout_k,
             "mask_mode": mask_mode,
             "cmp_ratio": cmp_ratio,
+            "metadata": metadata,
         },
     )
     return run_softmax_lse(_core.softmax_lse, q, k, w, p, rows, out=out, num_threads=num_threads)
@@ -334,11 +334,11 @@ def kl_loss_grad(
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
-            "metadata": metadata,
             "layout_q": layout_q,
             "layout_k": layout_k,
             "mask_mode": mask_mode,
             "cmp_ratio": cmp_ratio,
+            "metadata": metadata,
         },
     )
     return run_kl_loss_grad(
@@ -446,11 +446,11 @@ def attention_teacher(
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
-            "metadata": metadata,
             "layout_q": layout_q,
             "layout_k": layout_k,
             "mask_mode": mask_mode,
             "cmp_ratio": cmp_ratio,
+            "metadata": metadata,
         },
     )
     return run_attention_teacher(

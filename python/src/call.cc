@@ -81,7 +81,14 @@ NamedValues::NamedValues(const nb::dict& values, const char* what,
 
 nb::handle NamedValues::Next() {
   PyObject* key = keys_[next_++];
-  PyObject* value = PyDict_GetItemWithError(values_.ptr(), key);
+  PyObject* found = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = position_;
+  if (PyDict_Next(values_.ptr(), &position, &found, &value) != 0 && found == key) {
+    position_ = position;
+    return value;
+  }
+  value = PyDict_GetItemWithError(values_.ptr(), key);
   if (value == nullptr) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     Raise(PyExc_TypeError, std::string(what_) + ": expected " + Text(key) + ", got none");

@@ -56,7 +56,8 @@ class Views {
 // Where the library met a dtype that it has no word for, the view of that argument has one.
 void RaiseIfError(const Status& status, const Views* views = nullptr);
 
-// Values by name, of a dict whose keys are the names that `visit_all` visits, no more and no less.
+// Values by name, of a dict that has all of `keys` and no other. One that has them in that order is
+// read without a search.
 class NamedValues {
  public:
   // `keys`: the names, interned, in the order in which Next is called.
@@ -68,6 +69,7 @@ class NamedValues {
   const char* what_;
   const std::vector<PyObject*>& keys_;
   size_t next_ = 0;
+  Py_ssize_t position_ = 0;  // in values_
 };
 
 // The names that a visitor of problem/arguments.h visits, as interned Python strings.
