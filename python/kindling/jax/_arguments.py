@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from kindling._rows import ATTRIBUTES, DEFAULTS, TENSORS, RowArguments, Rows
 jax.tree_util.register_pytree_node(Rows, Rows.tree_flatten, Rows.tree_unflatten)
 
 
+_ARRAYS = (jax.Array, np.ndarray)
 _PLAIN = tuple((name, type(DEFAULTS[name])) for name in ATTRIBUTES)
 
 
@@ -75,19 +77,23 @@ def check(operator_name: str, rows: Rows, arrays: dict[str, Any], **attributes: 
     _check(
         operator_name,
         tuple(arrays),
-        tuple(map(_described, arrays, arrays.values())),
-        tuple(map(_described, TENSORS, tensors)),
+        _described(arrays.items()),
+        _described(zip(TENSORS, tensors, strict=True)),
         row_attributes,
         **attributes,
     )
 
 
-def _described(name: str, value: Any) -> _Description:
-    if value is None:
-        return None
-    if isinstance(value, (jax.Array, np.ndarray)):
-        return name, value.shape, value.dtype
-    raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")
+def _described(arrays: Iterable[tuple[str, Any]]) -> tuple[_Description, ...]:
+    described: list[_Description] = []
+    for name, value in arrays:
+        if value is None:
+            described.append(None)
+        elif isinstance(value, _ARRAYS):
+            described.append((name, value.shape, value.dtype))
+        else:
+            raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")
+    return tuple(described)
 
 
 @functools.lru_cache(maxsize=1024)
