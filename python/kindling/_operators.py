@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kindling import _core
-from kindling._rows import Rows, gather
+from kindling._rows import Rows, call_without_rows, gather
 from kindling._run import KLLossGrad, run_attention_teacher, run_kl_loss_grad, run_softmax_lse
 
 
@@ -100,30 +100,29 @@ def make_metadata(
     >>> record[:6].tolist()
     [230, 10, 9, 10, 24, 123]
     """
-    rows = gather(
-        rows,
-        causal,
-        {
-            "cu_seqlens_q": cu_seqlens_q,
-            "cu_seqlens_k": cu_seqlens_k,
-            "seqused_q": seqused_q,
-            "seqused_k": seqused_k,
-            "cmp_residual_k": cmp_residual_k,
-            "layout_q": layout_q,
-            "layout_k": layout_k,
-            "mask_mode": mask_mode,
-            "cmp_ratio": cmp_ratio,
-        },
+    if rows is not None or causal is not None:
+        return call_without_rows(make_metadata, locals())
+    return _core.make_metadata(
+        num_heads_q,
+        num_heads_k,
+        head_dim,
+        batch_size,
+        max_seqlen_q,
+        max_seqlen_k,
+        num_cores,
+        soc_version,
+        policy,
+        out,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqused_q=seqused_q,
+        seqused_k=seqused_k,
+        cmp_residual_k=cmp_residual_k,
+        layout_q=layout_q,
+        layout_k=layout_k,
+        mask_mode=mask_mode,
+        cmp_ratio=cmp_ratio,
     )
-    own = {
-        "num_heads_q": num_heads_q,
-        "num_heads_k": num_heads_k,
-        "head_dim": head_dim,
-        "batch_size": batch_size,
-        "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k,
-    }
-    return _core.make_metadata(own, rows, num_cores, policy, soc_version, out)
 
 
 def softmax_lse(

@@ -96,7 +96,19 @@ nb::handle NamedValues::Next() {
   return value;
 }
 
-void Binder::RaiseNone(const char* name) {
+nb::handle Keywords::Get(PyObject* key) {
+  if (next_ < size_ && PyTuple_GetItem(names_, next_) == key) return values_[next_++];
+  for (Py_ssize_t i = 0; i < size_; ++i) {
+    PyObject* name = PyTuple_GetItem(names_, i);
+    if (name == key || PyUnicode_Compare(name, key) == 0) {
+      next_ = i + 1;
+      return values_[i];
+    }
+  }
+  Raise(PyExc_TypeError, "arguments: expected " + Text(key) + ", got none");
+}
+
+void RaiseNone(const char* name) {
   Raise(PyExc_TypeError, std::string(name) + ": expected " + kAnyArray + ", got None");
 }
 

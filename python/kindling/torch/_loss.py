@@ -8,16 +8,10 @@ import torch
 from torch import Tensor
 
 from kindling import _core
-from kindling._rows import ATTRIBUTES, DEFAULTS, RowArguments, Rows, gather, without_defaults
+from kindling._rows import ATTRIBUTES, RowArguments, Rows, gather, without_defaults
 from kindling.torch import _ops  # noqa: F401  (registers the operators)
 
 _REDUCTIONS = ("sum", "mean", "none")
-# Of what needs no further check where it has just that type.
-_PLAIN = {
-    name: Tensor if value is None else str
-    for name, value in DEFAULTS.items()
-    if not isinstance(value, int)
-}
 
 
 def check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
@@ -31,8 +25,6 @@ def check_rows(rows: RowArguments) -> dict[str, Any]:
     """Those that a call of PyTorch's dispatcher has to name, which it can take."""
     given = without_defaults(rows)
     for name, value in given.items():
-        if type(value) is _PLAIN.get(name):
-            continue
         if name in ATTRIBUTES:
             _check_attribute(name, value)
         elif value is not None and not isinstance(value, Tensor):
