@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kindling import _core
-from kindling._rows import Rows, call_without_rows, gather
+from kindling._rows import Rows, gather
 from kindling._run import KLLossGrad, run_attention_teacher, run_kl_loss_grad, run_softmax_lse
 
 
@@ -101,7 +101,35 @@ def make_metadata(
     [230, 10, 9, 10, 24, 123]
     """
     if rows is not None or causal is not None:
-        return call_without_rows(make_metadata, locals())
+        rows = gather(
+            rows,
+            causal,
+            {
+                "cu_seqlens_q": cu_seqlens_q,
+                "cu_seqlens_k": cu_seqlens_k,
+                "seqused_q": seqused_q,
+                "seqused_k": seqused_k,
+                "cmp_residual_k": cmp_residual_k,
+                "layout_q": layout_q,
+                "layout_k": layout_k,
+                "mask_mode": mask_mode,
+                "cmp_ratio": cmp_ratio,
+            },
+        )
+        return _core.make_metadata(
+            num_heads_q,
+            num_heads_k,
+            head_dim,
+            batch_size,
+            max_seqlen_q,
+            max_seqlen_k,
+            num_cores,
+            soc_version,
+            policy,
+            out,
+            **rows,
+        )
+    # The common case, without the dict: that would be a third of the whole call.
     return _core.make_metadata(
         num_heads_q,
         num_heads_k,

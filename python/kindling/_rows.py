@@ -7,7 +7,7 @@ keyword arguments (:func:`gather`) and passes on to the library. To callers it i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any, TypedDict
 
@@ -207,14 +207,6 @@ def gather(
     if causal is not None:
         given["mask_mode"] = mask_of(causal, given["mask_mode"])
     return given
-
-
-def call_without_rows(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """The call of `function` by name that says its `rows` and `causal` by what they stand for."""
-    others = dict(arguments)
-    rows, causal = others.pop("rows"), others.pop("causal")
-    given = {name: others.pop(name) for name in DEFAULTS if name in others}
-    return function(**others, **gather(rows, causal, given))
 
 
 def without_defaults(rows: RowArguments) -> dict[str, Any]:

@@ -250,9 +250,7 @@ def attention_teacher(
     if max_seqlen_k == 0 and not rows["layout_q"] == rows["layout_k"] == "BSND":
         if not torch.compiler.is_compiling():
             max_seqlen_k = _teacher_stride(q, k, rows, softmax_scale)
-    return torch.ops.kindling.attention_teacher(
-        q, k, lse, **options, softmax_scale=softmax_scale, max_seqlen_k=max_seqlen_k
-    )
+    return torch.ops.kindling.attention_teacher(q, k, lse, softmax_scale, max_seqlen_k, **options)
 
 
 attention_l1_norm = attention_teacher
