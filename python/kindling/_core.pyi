@@ -2,7 +2,8 @@
 
 What an operator is told comes by name, in two dicts: `own` has the arguments of the operator alone,
 outputs included (`kindling._schema.own` lists them), `rows` which rows see which keys. Each has
-exactly the names that `kindling/schema.h` describes. Tensors are views, arrays, or None.
+exactly the names that `kindling/schema.h` describes. Tensors are views, arrays, or None. Only
+`make_metadata` takes its rows as keyword arguments, which is faster.
 """
 
 from typing import Any, Literal
@@ -31,13 +32,18 @@ class View:
 
 def described_view(name: str, shape: tuple[int, ...], dtype: str, /) -> View: ...
 def make_metadata(
-    own: dict[str, Any],
-    rows: RowArguments,
+    num_heads_q: Any,
+    num_heads_k: Any,
+    head_dim: Any,
+    batch_size: Any,
+    max_seqlen_q: Any,
+    max_seqlen_k: Any,
     num_cores: Any,
-    policy: Any,
     soc_version: Any,
+    policy: Any,
     out: Any,
     /,
+    **rows: Any,
 ) -> Any: ...
 
 class Plan:

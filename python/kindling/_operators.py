@@ -100,30 +100,57 @@ def make_metadata(
     >>> record[:6].tolist()
     [230, 10, 9, 10, 24, 123]
     """
-    rows = gather(
-        rows,
-        causal,
-        {
-            "cu_seqlens_q": cu_seqlens_q,
-            "cu_seqlens_k": cu_seqlens_k,
-            "seqused_q": seqused_q,
-            "seqused_k": seqused_k,
-            "cmp_residual_k": cmp_residual_k,
-            "layout_q": layout_q,
-            "layout_k": layout_k,
-            "mask_mode": mask_mode,
-            "cmp_ratio": cmp_ratio,
-        },
+    if rows is not None or causal is not None:
+        rows = gather(
+            rows,
+            causal,
+            {
+                "cu_seqlens_q": cu_seqlens_q,
+                "cu_seqlens_k": cu_seqlens_k,
+                "seqused_q": seqused_q,
+                "seqused_k": seqused_k,
+                "cmp_residual_k": cmp_residual_k,
+                "layout_q": layout_q,
+                "layout_k": layout_k,
+                "mask_mode": mask_mode,
+                "cmp_ratio": cmp_ratio,
+            },
+        )
+        return _core.make_metadata(
+            num_heads_q,
+            num_heads_k,
+            head_dim,
+            batch_size,
+            max_seqlen_q,
+            max_seqlen_k,
+            num_cores,
+            soc_version,
+            policy,
+            out,
+            **rows,
+        )
+    # The common case, without the dict: that would be a third of the whole call.
+    return _core.make_metadata(
+        num_heads_q,
+        num_heads_k,
+        head_dim,
+        batch_size,
+        max_seqlen_q,
+        max_seqlen_k,
+        num_cores,
+        soc_version,
+        policy,
+        out,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqused_q=seqused_q,
+        seqused_k=seqused_k,
+        cmp_residual_k=cmp_residual_k,
+        layout_q=layout_q,
+        layout_k=layout_k,
+        mask_mode=mask_mode,
+        cmp_ratio=cmp_ratio,
     )
-    own = {
-        "num_heads_q": num_heads_q,
-        "num_heads_k": num_heads_k,
-        "head_dim": head_dim,
-        "batch_size": batch_size,
-        "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k,
-    }
-    return _core.make_metadata(own, rows, num_cores, policy, soc_version, out)
 
 
 def softmax_lse(
@@ -218,11 +245,11 @@ def softmax_lse(
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
-            "metadata": metadata,
             "layout_q": layout_q,
             "layout_k": layout_k,
             "mask_mode": mask_mode,
             "cmp_ratio": cmp_ratio,
+            "metadata": metadata,
         },
     )
     return run_softmax_lse(_core.softmax_lse, q, k, w, p, rows, out=out, num_threads=num_threads)
@@ -335,11 +362,11 @@ def kl_loss_grad(
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
-            "metadata": metadata,
             "layout_q": layout_q,
             "layout_k": layout_k,
             "mask_mode": mask_mode,
             "cmp_ratio": cmp_ratio,
+            "metadata": metadata,
         },
     )
     return run_kl_loss_grad(
@@ -447,11 +474,11 @@ def attention_teacher(
             "seqused_q": seqused_q,
             "seqused_k": seqused_k,
             "cmp_residual_k": cmp_residual_k,
-            "metadata": metadata,
             "layout_q": layout_q,
             "layout_k": layout_k,
             "mask_mode": mask_mode,
             "cmp_ratio": cmp_ratio,
+            "metadata": metadata,
         },
     )
     return run_attention_teacher(

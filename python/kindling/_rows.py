@@ -6,6 +6,7 @@ keyword arguments (:func:`gather`) and passes on to the library. To callers it i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any, TypedDict
@@ -32,14 +33,17 @@ def _default(argument: dict[str, str]) -> Any:
     text = argument["default"]
     if text == "none":
         return None
-    return int(text) if argument["type"] == "int" else text
+    return int(text) if argument["type"] == "int" else sys.intern(text)
 
 
 DEFAULTS: RowArguments = {  # type: ignore[assignment]
-    **{argument["name"]: _default(argument) for argument in _core.describe_rows()},
+    **{sys.intern(argument["name"]): _default(argument) for argument in _core.describe_rows()},
     "metadata": None,
 }
-"""Every argument and its default. To be copied, not to be changed."""
+"""Every argument and its default, in the library's order. To be copied, not to be changed.
+
+Words are interned, as literals are, so that a default is found by identity.
+"""
 
 TENSORS = tuple(name for name, default in DEFAULTS.items() if default is None)
 LENGTHS = tuple(name for name in TENSORS if name != "metadata")

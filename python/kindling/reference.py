@@ -78,15 +78,19 @@ def make_metadata(
             "cmp_ratio": cmp_ratio,
         },
     )
-    own = {
-        "num_heads_q": num_heads_q,
-        "num_heads_k": num_heads_k,
-        "head_dim": head_dim,
-        "batch_size": batch_size,
-        "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k,
-    }
-    return _core.make_metadata(own, rows, num_cores, policy, soc_version, out)
+    return _core.make_metadata(
+        num_heads_q,
+        num_heads_k,
+        head_dim,
+        batch_size,
+        max_seqlen_q,
+        max_seqlen_k,
+        num_cores,
+        soc_version,
+        policy,
+        out,
+        **rows,
+    )
 
 
 def softmax_lse(

@@ -81,7 +81,14 @@ NamedValues::NamedValues(const nb::dict& values, const char* what,
 
 nb::handle NamedValues::Next() {
   PyObject* key = keys_[next_++];
-  PyObject* value = PyDict_GetItemWithError(values_.ptr(), key);
+  PyObject* found = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = position_;
+  if (PyDict_Next(values_.ptr(), &position, &found, &value) != 0 && found == key) {
+    position_ = position;
+    return value;
+  }
+  value = PyDict_GetItemWithError(values_.ptr(), key);
   if (value == nullptr) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     Raise(PyExc_TypeError, std::string(what_) + ": expected " + Text(key) + ", got none");
@@ -89,7 +96,19 @@ nb::handle NamedValues::Next() {
   return value;
 }
 
-void Binder::RaiseNone(const char* name) {
+nb::handle Keywords::Get(PyObject* key) {
+  if (next_ < size_ && PyTuple_GetItem(names_, next_) == key) return values_[next_++];
+  for (Py_ssize_t i = 0; i < size_; ++i) {
+    PyObject* name = PyTuple_GetItem(names_, i);
+    if (name == key || PyUnicode_Compare(name, key) == 0) {
+      next_ = i + 1;
+      return values_[i];
+    }
+  }
+  Raise(PyExc_TypeError, "arguments: expected " + Text(key) + ", got none");
+}
+
+void RaiseNone(const char* name) {
   Raise(PyExc_TypeError, std::string(name) + ": expected " + kAnyArray + ", got None");
 }
 

@@ -56,7 +56,8 @@ class Views {
 // Where the library met a dtype that it has no word for, the view of that argument has one.
 void RaiseIfError(const Status& status, const Views* views = nullptr);
 
-// Values by name, of a dict whose keys are the names that `visit_all` visits, no more and no less.
+// Values by name, of a dict that has all of `keys` and no other. One that has them in that order is
+// read without a search.
 class NamedValues {
  public:
   // `keys`: the names, interned, in the order in which Next is called.
@@ -66,6 +67,39 @@ class NamedValues {
  private:
   nb::handle values_;
   const char* what_;
+  const std::vector<PyObject*>& keys_;
+  size_t next_ = 0;
+  Py_ssize_t position_ = 0;  // in values_
+};
+
+// The keyword arguments of one call, as METH_FASTCALL hands them over: no dict is made of them.
+class Keywords {
+ public:
+  // `names`: a tuple, or null where there are none.
+  Keywords(PyObject* const* values, PyObject* names)
+      : values_(values), names_(names), size_(names == nullptr ? 0 : PyTuple_Size(names)) {}
+
+  // The value of an interned name; without a search where calls come in the order of the call.
+  // Errors: TypeError where there is none.
+  nb::handle Get(PyObject* key);
+  Py_ssize_t size() const { return size_; }
+
+ private:
+  PyObject* const* values_;
+  PyObject* names_;
+  Py_ssize_t size_;
+  Py_ssize_t next_ = 0;
+};
+
+// Those of them that `keys` name, in that order.
+class KeywordValues {
+ public:
+  KeywordValues(Keywords& keywords, const std::vector<PyObject*>& keys)
+      : keywords_(keywords), keys_(keys) {}
+  nb::handle Next() { return keywords_.Get(keys_[next_++]); }
+
+ private:
+  Keywords& keywords_;
   const std::vector<PyObject*>& keys_;
   size_t next_ = 0;
 };
@@ -80,10 +114,13 @@ class Names {
   std::vector<PyObject*> keys;
 };
 
-// Fills in the fields that it visits from the values of a dict.
+[[noreturn]] void RaiseNone(const char* name);
+
+// Fills in the fields that it visits from named values.
+template <class Values>
 class Binder {
  public:
-  Binder(NamedValues values, Views& views, const char* expected)
+  Binder(Values values, Views& views, const char* expected)
       : values_(values), views_(views), expected_(expected) {}
 
   void operator()(ArgumentName name, ConstTensor& field) {
@@ -105,35 +142,47 @@ class Binder {
   void operator()(ArgumentName name, double& field) { field = AsDouble(values_.Next(), name.text); }
 
  private:
-  [[noreturn]] static void RaiseNone(const char* name);
-
-  NamedValues values_;
+  Values values_;
   Views& views_;
   const char* expected_;
 };
 
-// Which rows see which keys, from the dict that the package calls RowArguments.
+// The names of an operator's row arguments, and of its own.
 template <class Args>
-void BindRows(const nb::dict& rows, Args& args, Views& views) {
+const std::vector<PyObject*>& RowKeys() {
   static const auto* const names = [] {
     auto* made = new Names();
     Args any;
     VisitRows(any, *made);
     return made;
   }();
-  VisitRows(args, Binder(NamedValues(rows, "rows", names->keys), views, kInt32Array));
+  return names->keys;
 }
-
-// An operator's own arguments, outputs included.
 template <class Args>
-void BindOwn(const nb::dict& own, Args& args, Views& views) {
+const std::vector<PyObject*>& OwnKeys() {
   static const auto* const names = [] {
     auto* made = new Names();
     Args any;
     VisitOwn(any, *made);
     return made;
   }();
-  VisitOwn(args, Binder(NamedValues(own, "arguments", names->keys), views, kAnyArray));
+  return names->keys;
+}
+
+// Which rows see which keys, from the dict that the package calls RowArguments.
+template <class Args>
+void BindRows(const nb::dict& rows, Args& args, Views& views) {
+  VisitRows(args, Binder(NamedValues(rows, "rows", RowKeys<Args>()), views, kInt32Array));
+}
+template <class Args>
+void BindRows(Keywords& keywords, Args& args, Views& views) {
+  VisitRows(args, Binder(KeywordValues(keywords, RowKeys<Args>()), views, kInt32Array));
+}
+
+// An operator's own arguments, outputs included.
+template <class Args>
+void BindOwn(const nb::dict& own, Args& args, Views& views) {
+  VisitOwn(args, Binder(NamedValues(own, "arguments", OwnKeys<Args>()), views, kAnyArray));
 }
 
 template <class Argument>

@@ -1,6 +1,9 @@
 #include "kindling/metadata.h"
 
+#include <cstddef>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,14 +54,27 @@ PlanPolicy AsPolicy(nb::handle policy) {
                               (text.data() == nullptr ? "None" : "\"" + std::string(text) + "\""));
 }
 
-nb::object PyMakeMetadata(const nb::dict& own, const nb::dict& rows, nb::handle num_cores,
-                          nb::handle policy, nb::handle soc_version, nb::handle out) {
+// The operator's own arguments, in the order of VisitOwn.
+class OwnValues {
+ public:
+  explicit OwnValues(PyObject* const* values) : values_(values) {}
+  nb::handle Next() { return *values_++; }
+
+ private:
+  PyObject* const* values_;
+};
+
+// The arguments after those.
+enum Other : size_t { kNumCores, kSocVersion, kPolicy, kOut, kNumOthers };
+
+nb::object MakeRecord(PyObject* const* own, PyObject* const* others, Keywords rows) {
   MetadataArgs args;
   Views views;
-  BindOwn(own, args, views);
+  VisitOwn(args, Binder(OwnValues(own), views, kAnyArray));
   BindRows(rows, args, views);
-  args.num_cores = NumCores(num_cores, soc_version);
-  args.policy = AsPolicy(policy);
+  args.num_cores = NumCores(others[kNumCores], others[kSocVersion]);
+  args.policy = AsPolicy(others[kPolicy]);
+  const nb::handle out = others[kOut];
   const bool use_torch = views.has_torch();
   const int64_t num_lengths = views.num_elements();
   const bool is_new = out.is_none();
@@ -76,8 +92,42 @@ nb::object PyMakeMetadata(const nb::dict& own, const nb::dict& rows, nb::handle 
   return record;
 }
 
+// A plain function of CPython, since it is called before every step: elsewhere names come as a
+// dict, and to make that takes a third of this whole call. CPython itself makes one of more names
+// than these, which is why the operator's own arguments come without.
+PyObject* PyMakeMetadata(PyObject*, PyObject* const* values, Py_ssize_t num_positional,
+                         PyObject* names) {
+  try {
+    const size_t num_own = OwnKeys<MetadataArgs>().size();
+    const size_t num_rows = RowKeys<MetadataArgs>().size();
+    const Keywords rows(values + num_positional, names);
+    if (static_cast<size_t>(num_positional) != num_own + kNumOthers ||
+        static_cast<size_t>(rows.size()) != num_rows) {
+      Raise(PyExc_TypeError, "arguments: expected " + std::to_string(num_own + kNumOthers) +
+                                 " and " + std::to_string(num_rows) + " by name, got " +
+                                 std::to_string(num_positional) + " and " +
+                                 std::to_string(rows.size()));
+    }
+    return MakeRecord(values, values + num_own, rows).release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-void BindMetadata(nb::module_& module) { DefNullable(module, "make_metadata", &PyMakeMetadata); }
+void BindMetadata(nb::module_& module) {
+  static PyMethodDef method = {
+      "make_metadata", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&PyMakeMetadata)),
+      METH_FASTCALL | METH_KEYWORDS, nullptr};
+  const nb::object function = nb::steal(PyCFunction_NewEx(&method, nullptr, nullptr));
+  if (!function.is_valid()) throw nb::python_error();
+  module.attr(method.ml_name) = function;
+}
 
 }  // namespace kindling::python

@@ -169,6 +169,24 @@ def test_core_takes_exactly_what_is_described(operator):
             call(own, {**short, "another": None}, None)
 
 
+def test_core_takes_exactly_the_rows_of_metadata():
+    own = (8, 1, 128, 1, 4, 4, 2, None, "rows", None)
+    rows = {name: default for name, default in DEFAULTS.items() if name != "metadata"}
+    record = _core.make_metadata(*own, **rows).tolist()
+    assert record[:2] == [4, 2]
+    assert _core.make_metadata(*own, **dict(reversed(rows.items()))).tolist() == record
+    for name in rows:
+        short = {key: value for key, value in rows.items() if key != name}
+        with pytest.raises(TypeError, match="^arguments: expected 10 and 9 by name, got 10 and 8"):
+            _core.make_metadata(*own, **short)
+        with pytest.raises(TypeError, match=f"^arguments: expected {name}, got none"):
+            _core.make_metadata(*own, **short, another=None)
+    with pytest.raises(TypeError, match="^arguments: expected 10 and 9 by name, got 9 and 9"):
+        _core.make_metadata(*own[:-1], **rows)
+    with pytest.raises(TypeError, match="^arguments: expected 10 and 9 by name, got 10 and 0"):
+        _core.make_metadata(*own)
+
+
 def test_stubs_have_a_function_for_every_operator():
     stubs = ast.parse((resources.files("kindling") / "_core.pyi").read_text())
     names = {node.name for node in stubs.body if isinstance(node, ast.FunctionDef)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,12 +17,12 @@ from kindling._rows import ATTRIBUTES, DEFAULTS, TENSORS, RowArguments, Rows
 jax.tree_util.register_pytree_node(Rows, Rows.tree_flatten, Rows.tree_unflatten)
 
 
-class _Description(NamedTuple):
-    """An array as far as it is known while tracing."""
+_ARRAYS = (jax.Array, np.ndarray)
+_PLAIN = tuple((name, type(DEFAULTS[name])) for name in ATTRIBUTES)
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: Any
+
+# An array as far as it is known while tracing: its name, shape and dtype. None is absent.
+_Description = tuple[str, tuple[int, ...], Any] | None
 
 
 def integer(name: str, value: Any) -> int:
@@ -45,13 +46,16 @@ def number(name: str, value: Any) -> float:
 def gather(rows: Any, causal: Any, given: RowArguments) -> Rows:
     """The row arguments of a call; their attributes are static to ``jax.jit``."""
     named = _rows.gather(rows, causal, given)
-    for name in ATTRIBUTES:
+    named["metadata"] = None
+    for name, plain in _PLAIN:
         value = named[name]
-        if not isinstance(DEFAULTS[name], str):
-            named[name] = value if type(value) is int else integer(name, value)
+        if type(value) is plain:
+            continue
+        if plain is int:
+            named[name] = integer(name, value)
         elif not isinstance(value, str):
             raise TypeError(f"{name}: expected a str, got {type(value).__name__}")
-    return Rows._of({**DEFAULTS, **named})
+    return Rows._of(named)
 
 
 def require(**arrays: Any) -> None:
@@ -61,7 +65,7 @@ def require(**arrays: Any) -> None:
             raise TypeError(f"{name}: expected a JAX or NumPy array, got None")
 
 
-def check(operator_name: str, rows: Rows, **own: Any) -> None:
+def check(operator_name: str, rows: Rows, arrays: dict[str, Any], **attributes: float) -> None:
     """Refuse what the library would refuse whatever the lengths are.
 
     Raises
@@ -69,48 +73,53 @@ def check(operator_name: str, rows: Rows, **own: Any) -> None:
     ValueError, TypeError
         As the library does, before anything is traced or compiled.
     """
-    arguments = schema.OPERATORS[operator_name]
-    described = []
-    for name, value in own.items():
-        argument = arguments[name]
-        if argument.kind != "attribute":
-            if value is None and argument.default == "required":
-                require(**{name: value})
-            value = _described(name, value)
-        described.append((name, value))
-    tensors, attributes = rows.tree_flatten()
-    lengths = tuple(map(_described, TENSORS, tensors))
-    _check(operator_name, tuple(described), lengths, attributes)
+    tensors, row_attributes = rows.tree_flatten()
+    _check(
+        operator_name,
+        tuple(arrays),
+        _described(arrays.items()),
+        _described(zip(TENSORS, tensors, strict=True)),
+        row_attributes,
+        **attributes,
+    )
 
 
-def _described(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, (jax.Array, np.ndarray)):
-        return _Description(name, value.shape, value.dtype)
-    raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")
+def _described(arrays: Iterable[tuple[str, Any]]) -> tuple[_Description, ...]:
+    described: list[_Description] = []
+    for name, value in arrays:
+        if value is None:
+            described.append(None)
+        elif isinstance(value, _ARRAYS):
+            described.append((name, value.shape, value.dtype))
+        else:
+            raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")
+    return tuple(described)
 
 
 @functools.lru_cache(maxsize=1024)
 def _check(
     operator_name: str,
-    described: tuple[tuple[str, Any], ...],
-    lengths: tuple[Any, ...],
-    attributes: tuple[Any, ...],
+    names: tuple[str, ...],
+    described: tuple[_Description, ...],
+    lengths: tuple[_Description, ...],
+    row_attributes: tuple[Any, ...],
+    **attributes: float,
 ) -> None:
-    own = schema.own(operator_name)
-    for name, description in described:
-        array = _without_memory(description)
-        own[name] = _core.View(array, name) if isinstance(array, np.ndarray) else array
-    rows = Rows.tree_unflatten(attributes, [_without_memory(length) for length in lengths])
+    own = {**schema.own(operator_name), **attributes}
+    for name, description in zip(names, described, strict=True):
+        if description is not None:
+            own[name] = _core.View(_without_memory(description), name)
+        elif schema.OPERATORS[operator_name][name].default == "required":
+            require(**{name: None})
+    rows = Rows.tree_unflatten(row_attributes, [_without_memory(length) for length in lengths])
     getattr(_core, f"describe_{operator_name}")(own, {name: rows[name] for name in DEFAULTS})
 
 
-def _without_memory(description: Any) -> Any:
+def _without_memory(description: _Description) -> np.ndarray | None:
     """An array of that shape and dtype all of whose elements are one."""
-    if not isinstance(description, _Description):
-        return description
-    name, shape, dtype = description.name, description.shape, description.dtype
+    if description is None:
+        return None
+    name, shape, dtype = description
     if not all(isinstance(extent, int) for extent in shape):
         raise TypeError(f"{name}: expected a shape of numbers, got {shape}")
     try:

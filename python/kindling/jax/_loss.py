@@ -171,9 +171,9 @@ def indexer_kl_loss(
     )
     arguments.require(p=p)
     if lse is None:
-        arguments.check("softmax_lse", rows, q=q, k=k, w=w, p=p)
+        arguments.check("softmax_lse", rows, {"q": q, "k": k, "w": w, "p": p})
     else:
-        arguments.check("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=lse)
+        arguments.check("kl_loss_grad", rows, {"q": q, "k": k, "w": w, "p": p, "lse": lse})
     return _loss(reduction, q, k, w, p, lse, rows)
 
 
@@ -251,7 +251,7 @@ def attention_teacher(
     width = arguments.integer("max_seqlen_k", max_seqlen_k)
     if width < 0:
         raise ValueError(f"max_seqlen_k: expected >= 0, got {width}")
-    arguments.check("attention_teacher", rows, q=q, k=k, lse=lse, softmax_scale=scale)
+    arguments.check("attention_teacher", rows, {"q": q, "k": k, "lse": lse}, softmax_scale=scale)
     width = teacher_width(k.shape, rows, width)
     constants = jax.lax.stop_gradient((q, k, lse))
     return _teacher(scale, width, rows, *constants)

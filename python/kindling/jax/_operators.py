@@ -107,7 +107,7 @@ def softmax_lse(
             "cmp_ratio": cmp_ratio,
         },
     )
-    arguments.check("softmax_lse", rows, q=q, k=k, w=w, p=p)
+    arguments.check("softmax_lse", rows, {"q": q, "k": k, "w": w, "p": p})
     results = _softmax_lse(rows, q, k, w, p)
     return results["lse"] if p is None else (results["lse"], results["loss_rows"])
 
@@ -189,7 +189,9 @@ def kl_loss_grad(
             "cmp_ratio": cmp_ratio,
         },
     )
-    arguments.check("kl_loss_grad", rows, q=q, k=k, w=w, p=p, lse=lse, row_scale=row_scale)
+    arguments.check(
+        "kl_loss_grad", rows, {"q": q, "k": k, "w": w, "p": p, "lse": lse, "row_scale": row_scale}
+    )
     static = (
         bool(return_softmax),
         bool(return_loss),

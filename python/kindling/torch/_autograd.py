@@ -6,16 +6,23 @@ sixteen arguments (torch 2.13). What is no input of a derivative goes through as
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def _no_grads(ctx: Any) -> tuple[None, ...]:
     """For all arguments but q, k and w, which come first."""
     return (None,) * (len(ctx.needs_input_grad) - 3)
+
+
+def _is_recorded() -> bool:
+    """Whether a derivative of what is computed now may be asked for, in either mode."""
+    return torch.is_grad_enabled() or forward_ad._current_level >= 0
 
 
 class KLLoss(torch.autograd.Function):
@@ -30,7 +37,7 @@ class KLLoss(torch.autograd.Function):
         tensors = {name: value for name, value in options.items() if isinstance(value, Tensor)}
         lse = own_lse if lse is None else lse
         ctx.save_for_backward(q, k, w, p, lse, *tensors.values())
-        ctx.tensor_names = ("q", "k", "w", "p", "lse", *tensors)
+        ctx.tensor_names = tuple(tensors)
         ctx.others = {name: value for name, value in options.items() if name not in tensors}
         ctx.mark_non_differentiable(own_lse)
         ctx.set_materialize_grads(False)
@@ -40,8 +47,10 @@ class KLLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple:
         if grad is None:
             return None, None, None, *_no_grads(ctx)
-        saved = dict(zip(ctx.tensor_names, ctx.saved_tensors, strict=True))
-        grads = torch.ops.kindling.indexer_kl_loss_backward(grad, **saved, **ctx.others)
+        q, k, w, p, lse, *tensors = ctx.saved_tensors
+        options = {**dict(zip(ctx.tensor_names, tensors, strict=True)), **ctx.others}
+        with contextlib.nullcontext() if _is_recorded() else torch._C._AutoDispatchBelowAutograd():
+            grads = torch.ops.kindling.indexer_kl_loss_backward(grad, q, k, w, p, lse, **options)
         return *grads, *_no_grads(ctx)
 
 

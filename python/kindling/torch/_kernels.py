@@ -213,30 +213,29 @@ def teacher(
     q: Tensor,
     k: Tensor,
     lse: Tensor | None,
-    *,
     softmax_scale: float = 1.0,
     max_seqlen_k: int = 0,
     **options: Any,
 ) -> Tensor:
     rows = {**DEFAULTS, **options}
-    own = {
-        "q": _core.View(q, "q"),
-        "k": _core.View(k, "k"),
-        "lse": lse,
-        "softmax_scale": softmax_scale,
-        "p": None,
-    }
-    _core.teacher_stride(own, rows, max_seqlen_k)  # checks the arguments
-    own["p"] = p = shapes.teacher(q, k, rows, max_seqlen_k)
-    _core.attention_teacher(own, rows, None)
-    return p
+    own = {"q": q, "k": k, "lse": lse, "softmax_scale": softmax_scale, "p": None}
+    try:
+        if max_seqlen_k < 0:
+            raise ValueError(f"max_seqlen_k: expected >= 0, got {max_seqlen_k}")
+        p = shapes.teacher(q, k, rows, max_seqlen_k)
+        _core.attention_teacher({**own, "p": p}, rows, None)
+        return p
+    except Exception as error:
+        failure = error
+    # What is wrong with an argument comes before what that makes of p.
+    _core.teacher_stride(own, rows, max_seqlen_k)
+    raise failure
 
 
 def fake_teacher(
     q: Tensor,
     k: Tensor,
     lse: Tensor | None,
-    *,
     softmax_scale: float = 1.0,
     max_seqlen_k: int = 0,
     **options: Any,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,19 +15,21 @@ _REDUCTIONS = ("sum", "mean", "none")
 
 
 def check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
-    for name, value in (required | optional).items():
+    for name, value in {**required, **optional}.items():
         if isinstance(value, Tensor) or (value is None and name in optional):
             continue
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
 
 
-def check_rows(rows: RowArguments) -> None:
-    """The row arguments are tensors, words and numbers that PyTorch's dispatcher takes."""
-    for name, value in rows.items():
+def check_rows(rows: RowArguments) -> dict[str, Any]:
+    """Those that a call of PyTorch's dispatcher has to name, which it can take."""
+    given = without_defaults(rows)
+    for name, value in given.items():
         if name in ATTRIBUTES:
             _check_attribute(name, value)
         elif value is not None and not isinstance(value, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    return given
 
 
 def check_attributes(**attributes: object) -> None:
@@ -151,12 +155,12 @@ def indexer_kl_loss(
         },
     )
     check_tensors({"q": q, "k": k, "w": w, "p": p}, {"lse": lse})
-    check_rows(rows)
+    options = check_rows(rows)
     if not isinstance(grads_in_forward, bool):
         raise TypeError(f"grads_in_forward: expected a bool, got {type(grads_in_forward).__name__}")
     if reduction not in _REDUCTIONS:
         raise ValueError(f'reduction: expected "sum", "mean" or "none", got "{reduction}"')
-    options = {**without_defaults(rows), "reduction": reduction}
+    options["reduction"] = reduction
     p = p.detach()
     if lse is not None:
         lse = lse.detach()
@@ -236,7 +240,7 @@ def attention_teacher(
         },
     )
     check_tensors({"q": q, "k": k}, {"lse": lse})
-    check_rows(rows)
+    options = check_rows(rows)
     check_attributes(max_seqlen_k=max_seqlen_k)
     if not isinstance(softmax_scale, (int, float)) or isinstance(softmax_scale, bool):
         raise TypeError(
@@ -246,9 +250,7 @@ def attention_teacher(
     if max_seqlen_k == 0 and not rows["layout_q"] == rows["layout_k"] == "BSND":
         if not torch.compiler.is_compiling():
             max_seqlen_k = _teacher_stride(q, k, rows, softmax_scale)
-    return torch.ops.kindling.attention_teacher(
-        q, k, lse, **without_defaults(rows), softmax_scale=softmax_scale, max_seqlen_k=max_seqlen_k
-    )
+    return torch.ops.kindling.attention_teacher(q, k, lse, softmax_scale, max_seqlen_k, **options)
 
 
 attention_l1_norm = attention_teacher
@@ -257,9 +259,9 @@ attention_l1_norm = attention_teacher
 
 def _teacher_stride(q: Tensor, k: Tensor, rows: RowArguments, softmax_scale: float) -> int:
     """The longest allocated key length; 0 for tensors that are only traced and cannot be read."""
-    own = {"lse": None, "softmax_scale": softmax_scale, "p": None}
     try:
-        own |= {"q": _core.View(q, "q"), "k": _core.View(k, "k")}
+        views = {"q": _core.View(q, "q"), "k": _core.View(k, "k")}
     except (TypeError, ValueError):
         return 0  # the operator says what it needs
+    own = {**views, "lse": None, "softmax_scale": softmax_scale, "p": None}
     return max(_core.teacher_stride(own, {**rows, "metadata": None}, 0), 1)

@@ -16,6 +16,12 @@ from kindling.torch._scores import TopK, index_scores, index_topk
 
 _MASK_MODE = CAUSAL  # of the module: self-attention of a decoder
 
+# Devices that autocast does not know, Apple's in old releases. Asked here, since the tracer of
+# torch 2.4 cannot follow the question.
+_WITHOUT_AUTOCAST = tuple(
+    device for device in ("meta", "mps") if not torch.amp.is_autocast_available(device)
+)
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -89,9 +95,8 @@ class Float32Linear(nn.Linear):
     """A Linear that computes in float32 whatever its weight's dtype is, under autocast too."""
 
     def forward(self, x: Tensor) -> Tensor:
-        # Autocast knows no meta device.
-        is_cast = torch.amp.is_autocast_available(x.device.type)
-        with torch.autocast(x.device.type if is_cast else "cpu", enabled=False):
+        device = x.device.type
+        with torch.autocast("cpu" if device in _WITHOUT_AUTOCAST else device, enabled=False):
             bias = None if self.bias is None else self.bias.float()
             return functional.linear(x.float(), self.weight.float(), bias)
 
@@ -323,14 +328,14 @@ class LightningIndexer(nn.Module):
         for name in ("cu_seqlens", "seqused"):
             both = options.pop(name, None)
             if both is not None:
-                options |= {f"{name}_q": both, f"{name}_k": both}
+                options.update({f"{name}_q": both, f"{name}_k": both})
         if rows is not None:
             for name in options:
                 if name in DEFAULTS:
                     raise ValueError(f"{name}: expected none beside rows, which holds it, got one")
             if mask_mode not in (_MASK_MODE, rows.mask_mode):
                 raise ValueError(f"mask_mode: expected none beside rows, got {mask_mode}")
-            options |= rows
+            options.update(rows)
             mask_mode = mask_of(causal, rows.mask_mode)
         else:
             mask_mode = mask_of(causal, mask_mode, _MASK_MODE)

@@ -88,8 +88,8 @@ _OUR_OPERATORS = {
         kernels.fake_kl_loss_grad_loss,
     ),
     "attention_teacher": Operator(
-        f"(Tensor q, Tensor k, Tensor? lse, {_ROWS}, float softmax_scale=1.0, "
-        "SymInt max_seqlen_k=0) -> Tensor",
+        "(Tensor q, Tensor k, Tensor? lse, float softmax_scale=1.0, SymInt max_seqlen_k=0, "
+        f"{_ROWS}) -> Tensor",
         kernels.teacher,
         kernels.fake_teacher,
     ),

@@ -181,9 +181,9 @@ def _plan(q: Tensor, k: Tensor, w: Tensor, rows: RowArguments) -> tuple[Plan | N
         return None, 0
     lengths = dict(rows)
     if rows["layout_q"] == "BSND":
-        lengths |= {"batch_size": q.shape[0], "max_seqlen_q": q.shape[1]}
+        lengths.update(batch_size=q.shape[0], max_seqlen_q=q.shape[1])
     if rows["layout_k"] == "BSND":
-        lengths |= {"max_seqlen_k": k.shape[1]}
+        lengths["max_seqlen_k"] = k.shape[1]
         lengths.setdefault("batch_size", k.shape[0])
     for name, tensor, side in (("q", q, "q"), ("k", k, "k")):
         cu_seqlens = rows[f"cu_seqlens_{side}"]
