@@ -186,10 +186,9 @@ class Checker {
     const Result<kindling::Attributes> attributes = CheckSequenceAttributes(args_);
     if (!attributes.ok()) return attributes.status();
     attributes_ = attributes.value();
-    KINDLING_RETURN_IF_ERROR(CheckSumsArePacked("cu_seqlens_q", args_.cu_seqlens_q, "layout_q",
-                                                attributes_.layout_q));
-    return CheckSumsArePacked("cu_seqlens_k", args_.cu_seqlens_k, "layout_k",
-                              attributes_.layout_k);
+    KINDLING_RETURN_IF_ERROR(
+        CheckSumsArePacked("cu_seqlens_q", args_.cu_seqlens_q, "layout_q", attributes_.layout_q));
+    return CheckSumsArePacked("cu_seqlens_k", args_.cu_seqlens_k, "layout_k", attributes_.layout_k);
   }
 
   // q and k; fills in the operands. `dim` names the width, `heads` the head count of q.

@@ -388,8 +388,8 @@ TEST(Arguments, SequencesBeyondADenseBatchAreRefused) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
 }
 
-// Nobody's sequences are merged without a word: prefix sums of a dense batch are refused, and nothing is
-// written.
+// Nobody's sequences are merged without a word: prefix sums of a dense batch are refused, and
+// nothing is written.
 TEST(Arguments, PrefixSumsOfADenseBatchAreRefused) {
   Case spec = SmallCase();
   spec.layout_q = spec.layout_k = Layout::kBsnd;
@@ -404,8 +404,8 @@ TEST(Arguments, PrefixSumsOfADenseBatchAreRefused) {
     SoftmaxLseArgs lse_args = MakeArgs(problem, lse);
     KLLossGradArgs grad_args = MakeArgs(problem, grad);
     AttentionL1NormArgs teacher_args = MakeArgs(teacher, p);
-    for (SequenceArgs* args : std::initializer_list<SequenceArgs*>{&lse_args, &grad_args,
-                                                                   &teacher_args}) {
+    for (SequenceArgs* args :
+         std::initializer_list<SequenceArgs*>{&lse_args, &grad_args, &teacher_args}) {
       args->*side = ConstTensor(cu, DType::kInt32, {5});
     }
     for (const Status& status :
