@@ -1,5 +1,8 @@
-"""No row argument is ignored without a word: it changes the result, or is refused, or is on the short
-list of those that the docstrings say have no effect."""
+"""No row argument is ignored without a word.
+
+It changes the result, or is refused, or is on the short list of those that have no effect, as the
+docstrings say.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,7 @@ def is_said_to_have_no_effect(case: Case, change: Change) -> bool:
     if change.argument == "metadata":  # a hint who computes which row, if it has as many rows
         return change.value[0] == record(case)[0]
     if change.argument in ("cmp_residual_k", "cmp_ratio") and case.mask_mode == 0:
-        in_range = change.argument == "cmp_ratio" or change.value[0] < case.cmp_ratio
-        return in_range
+        return change.argument == "cmp_ratio" or change.value[0] < case.cmp_ratio
     # With one token per key nothing is left over: zeros say what absence says.
     return change.argument == "cmp_residual_k" and case.cmp_ratio == 1 and not change.value.any()
 
@@ -82,9 +84,8 @@ def outcome(call: Callable[..., Any], options: dict[str, Any], change: Change, e
     try:
         after = call(**{**options, change.argument: change.value})
     except errors as error:
-        # Of a wrong layout what does not fit is told, where it is not the sums.
-        told = str(error)
-        assert change.argument.startswith("layout") or change.argument in told or "cmp_" in told
+        # Of a wrong layout what does not fit it is told.
+        assert change.argument.startswith("layout") or change.argument in str(error), error
         return "refused"
     return "same" if after == before else "changed"
 
