@@ -39,6 +39,11 @@ void Binder::BindTensors(const SequenceInputs& inputs, SequenceArgs& args) {
   Bind("cmp_residual_k", inputs.cmp_residual_k, args.cmp_residual_k);
 }
 
+void Binder::DropPaddedSums(SequenceArgs& args) {
+  if (args.layout_q == "BSND") args.cu_seqlens_q = {};
+  if (args.layout_k == "BSND") args.cu_seqlens_k = {};
+}
+
 std::string_view Binder::KeepText(const char* text, std::string& storage) {
   if (text == nullptr) return {};
   storage = text;

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "aclnn/acl_meta.h"
 #include "errors.h"
@@ -58,6 +59,7 @@ class Binder {
     BindTensors(inputs, args);
     args.layout_q = KeepText(inputs.layout_q, args.layout_q_text);
     args.layout_k = KeepText(inputs.layout_k, args.layout_k_text);
+    if constexpr (!std::is_base_of_v<MetadataArgs, Args>) DropPaddedSums(args);
     args.mask_mode = inputs.mask_mode;
     args.cmp_ratio = inputs.cmp_ratio;
   }
@@ -66,6 +68,9 @@ class Binder {
 
  private:
   void BindTensors(const SequenceInputs& inputs, SequenceArgs& args);
+  // The vendor's operators ignore cu_seqlens of a BSND side, which the core refuses. Its metadata
+  // operators check them there.
+  static void DropPaddedSums(SequenceArgs& args);
   // A null text stays a null view, which the core refuses by name.
   static std::string_view KeepText(const char* text, std::string& storage);
 

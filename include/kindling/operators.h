@@ -33,7 +33,8 @@ namespace kindling {
 // | lse       | out | fp32             | (B,1,S1)       | (1,T1)         |
 // | loss_rows | out, needs p | fp32    | as lse         | as lse         |
 //
-// loss_rows[t] = sum_{j<n, p_j>0} p_j (ln p_j - I[j] + lse[t]), 0 where no key is seen.
+// loss_rows[t] = sum_{j<n, p_j>0} p_j (ln p_j - I[j] + lse[t]), 0 where no key is seen. Without
+// loss_rows the descriptor of a given p is checked, and nothing of it is read.
 struct SoftmaxLseArgs : SequenceArgs {
   ConstTensor q, k, w, p, metadata;
   Tensor lse, loss_rows;
@@ -120,7 +121,7 @@ KINDLING_API double TotalLoss(const float* loss_rows, int64_t num_rows);
 
 // The definition in double precision: plain loops in the order of the formulas above, single
 // threaded, every floating tensor fp64. Slow by design; shares no arithmetic with the operators.
-// Errors: as the operators.
+// Nobody shares the rows out, so metadata is not looked at. Errors: as the operators otherwise.
 namespace reference {
 KINDLING_API Status SoftmaxLse(const SoftmaxLseArgs& args);
 KINDLING_API Status KLLossGrad(const KLLossGradArgs& args);

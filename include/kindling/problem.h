@@ -23,7 +23,10 @@ enum class Layout : int32_t { kBsnd = 0, kTnd = 1 };
 enum class MaskMode : int32_t { kNone = 0, kCausal = 3 };
 
 // The arguments that every operator of the family shares. The five tensors are int32 of rank 1 and
-// optional; one without elements counts as absent. They are only read during the call.
+// optional; one without elements counts as absent. They are only read during the call. Prefix sums
+// of a BSND side are refused, except by the metadata operator, which checks their values and
+// ignores them. In mask_mode 0 cmp_residual_k is checked against cmp_ratio, and neither has an
+// effect.
 struct SequenceArgs {
   ConstTensor cu_seqlens_q;  // (B+1,) prefix sums of allocated query lengths; required in TND
   ConstTensor cu_seqlens_k;  // (B+1,) the same for keys

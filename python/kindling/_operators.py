@@ -49,7 +49,8 @@ def make_metadata(
     head_dim : int
         Head width, 128.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, without effect in
+        ``"BSND"``, where only their values are checked.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -63,7 +64,8 @@ def make_metadata(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
-        Tokens per key, 1 to 128.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
     rows : Rows or None
@@ -74,7 +76,8 @@ def make_metadata(
         How rows are dealt: by number, the compatible plan; or so that no core has much more to do
         than the others, which words 6 to 10 then note. See :class:`kindling.Plan`.
     soc_version : str or None
-        A device name, ``"Ascend950..."`` or ``"Ascend910..."``, that only chooses ``num_cores``.
+        A device name, ``"Ascend950..."`` or ``"Ascend910..."``, that only chooses ``num_cores``
+        where that is None; checked in any case.
     out : array or None, shape (64,), int32
         Written and returned instead of a new array; left as it is on failure.
 
@@ -89,6 +92,11 @@ def make_metadata(
         For a value, a length or a shape that the operator's contract does not allow.
     TypeError
         For an array that is not int32, and for arguments of another type altogether.
+
+    Notes
+    -----
+    A record of policy ``"rows"`` depends on lengths and cores alone; the heads, the width, the mask
+    and what belongs to it are then checked only.
 
     Examples
     --------
@@ -188,7 +196,7 @@ def softmax_lse(
     w : array, shape (B, S1, N1) or (T1, N1), float32
         Head weights.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"``.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -202,7 +210,8 @@ def softmax_lse(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
-        Tokens per key, 1 to 128.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
     rows : Rows or None
@@ -300,7 +309,7 @@ def kl_loss_grad(
     lse : array, shape (B, 1, S1) or (1, T1), float32
         The student's log-sum-exp, as :func:`softmax_lse` makes it.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"``.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -314,7 +323,8 @@ def kl_loss_grad(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
-        Tokens per key, 1 to 128.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
     rows : Rows or None
@@ -425,10 +435,10 @@ def attention_teacher(
     softmax_scale : float
         Factor of the scores before the exponential.
     max_seqlen_k : int
-        Last dim of p unless both layouts are "BSND" (then it is S2); 0: the longest allocated key
-        length.
+        Last dim of p unless both layouts are "BSND" (then it is S2, whatever this says); 0: the
+        longest allocated key length.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"``.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -442,7 +452,8 @@ def attention_teacher(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
-        Tokens per key, 1 to 128.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
     rows : Rows or None

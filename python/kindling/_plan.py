@@ -50,7 +50,8 @@ class Plan:
     metadata : array, shape (64,), int32
         The record.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, without effect in
+        ``"BSND"``, where only their values are checked.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32

@@ -66,7 +66,8 @@ class Rows(Mapping[str, Any]):
     Parameters
     ----------
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"`` except
+        by :func:`make_metadata`, which checks them.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -78,7 +79,8 @@ class Rows(Mapping[str, Any]):
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
-        Tokens per key, 1 to 128.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
 

@@ -16,6 +16,7 @@
 #include "call.h"
 #include "kindling/runtime.h"
 #include "kindling/schema.h"
+#include "plan/record.h"
 #include "problem/operator_call.h"
 
 namespace kindling::python {
@@ -53,10 +54,17 @@ void PyRun(const nb::dict& own, const nb::dict& rows, nb::handle num_threads) {
   RaiseIfError(WithoutGil([&] { return run(call.args, options); }), &call.views);
 }
 
-template <class Args, Reference<Args> run>
+template <class Args>
+using Check = Result<OperatorCall> (*)(const Args& args, Precision precision);
+
+// The definition takes no record; one of another problem is refused here as by the operators.
+template <class Args, Reference<Args> run, Check<Args> check>
 void PyRunReference(const nb::dict& own, const nb::dict& rows, nb::handle num_threads) {
   const Call<Args> call(own, rows);
   AsInt64Or(num_threads, "num_threads", 0);
+  const Result<OperatorCall> checked = check(call.args, Precision::kDouble);
+  RaiseIfError(checked.status(), &call.views);
+  RaiseIfError(CheckMetadataInput(call.args.metadata, checked.value().problem), &call.views);
   RaiseIfError(WithoutGil([&] { return run(call.args); }), &call.views);
 }
 
@@ -215,11 +223,11 @@ nb::ndarray<nb::array_api> Bfloat16Array(const nb::ndarray<nb::c_contig>& bits) 
 }
 
 // An operator, its definition in double precision, and what its descriptors alone tell.
-template <class Args, Operator<Args> run, Reference<Args> reference,
+template <class Args, Operator<Args> run, Reference<Args> reference, Check<Args> check,
           Status (*describe)(const Args&, Precision)>
 void DefOperator(nb::module_& module, const std::string& name) {
   DefNullable(module, name.c_str(), &PyRun<Args, run>);
-  DefNullable(module, ("reference_" + name).c_str(), &PyRunReference<Args, reference>);
+  DefNullable(module, ("reference_" + name).c_str(), &PyRunReference<Args, reference, check>);
   DefNullable(module, ("describe_" + name).c_str(), &PyDescribe<Args, describe>);
 }
 
@@ -250,12 +258,12 @@ void BindOperators(nb::module_& module) {
                    [](const ArrayView& self) { return nb::str(self.DtypeName().c_str()); });
 
   module.def("described_view", &DescribedView);
-  DefOperator<SoftmaxLseArgs, &SoftmaxLse, &reference::SoftmaxLse, &DescribeSoftmaxLse>(
-      module, "softmax_lse");
-  DefOperator<KLLossGradArgs, &KLLossGrad, &reference::KLLossGrad, &DescribeKLLossGrad>(
-      module, "kl_loss_grad");
+  DefOperator<SoftmaxLseArgs, &SoftmaxLse, &reference::SoftmaxLse, &CheckSoftmaxLse,
+              &DescribeSoftmaxLse>(module, "softmax_lse");
+  DefOperator<KLLossGradArgs, &KLLossGrad, &reference::KLLossGrad, &CheckKLLossGrad,
+              &DescribeKLLossGrad>(module, "kl_loss_grad");
   DefOperator<AttentionL1NormArgs, &AttentionL1Norm, &reference::AttentionL1Norm,
-              &DescribeAttentionL1Norm>(module, "attention_teacher");
+              &CheckAttentionL1Norm, &DescribeAttentionL1Norm>(module, "attention_teacher");
   DefNullable(module, "teacher_stride", &PyTeacherStride);
   nb::list dtypes;
   for (const NamedDType& named : kDTypes) {

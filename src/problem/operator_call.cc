@@ -186,7 +186,9 @@ class Checker {
     const Result<kindling::Attributes> attributes = CheckSequenceAttributes(args_);
     if (!attributes.ok()) return attributes.status();
     attributes_ = attributes.value();
-    return Status();
+    KINDLING_RETURN_IF_ERROR(
+        CheckSumsArePacked("cu_seqlens_q", args_.cu_seqlens_q, "layout_q", attributes_.layout_q));
+    return CheckSumsArePacked("cu_seqlens_k", args_.cu_seqlens_k, "layout_k", attributes_.layout_k);
   }
 
   // q and k; fills in the operands. `dim` names the width, `heads` the head count of q.
@@ -306,6 +308,15 @@ class Checker {
     KINDLING_RETURN_IF_ERROR(check_total(lengths.value().k, dense_k_.length));
     problem_ = std::move(problem).value();
     return Status();
+  }
+
+  // Prefix sums say where packed sequences begin; who gives them for padded ones means "TND". The
+  // metadata operator takes them, as its order of checks is fixed.
+  static Status CheckSumsArePacked(std::string_view name, const ConstTensor& cu_seqlens,
+                                   std::string_view layout_name, Layout layout) {
+    if (layout == Layout::kTnd || !cu_seqlens.has_elements()) return Status();
+    return InvalidArgument(name, ": expected ", layout_name, " \"TND\" where it is given, got ",
+                           layout_name, " \"BSND\"");
   }
 
   // In BSND the batch dim is the batch count, whatever seqused says.

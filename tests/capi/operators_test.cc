@@ -295,6 +295,63 @@ TEST(Operators, TheTeacherIsTheCores) {
   }
 }
 
+// The vendor's operators ignore prefix sums of a BSND side, whatever they hold; its metadata
+// operators check them.
+TEST(Operators, IgnoreThePrefixSumsOfAPaddedSide) {
+  const auto widths = {int64_t{128}, int64_t{512}};
+  for (const int64_t head_dim : widths) {
+    for (const Case& spec : Cases(head_dim)) {
+      const bool padded_q = spec.layout_q == Layout::kBsnd;
+      const bool padded_k = spec.layout_k == Layout::kBsnd;
+      if (!padded_q && !padded_k) continue;
+      SCOPED_TRACE(ToString(spec));
+      const auto give_sums = [&](LengthTensors& lengths, std::vector<int64_t> values) {
+        if (padded_q) lengths.cu_seqlens_q = OwnedTensor::Int32(values);
+        if (padded_k) lengths.cu_seqlens_k = OwnedTensor::Int32(values);
+      };
+      const std::vector<int64_t> sound = {0, 1, 2, 3};
+      const std::vector<int64_t> unsound = {5, 2, 999};
+      if (head_dim == 512) {
+        Teacher problem(spec, Teacher::Lse::kGiven);
+        const OwnedTensor want = RunAttentionL1Norm(problem);
+        give_sums(problem.lengths, sound);
+        TeacherCall call(problem);
+        RunBoth(call, aclnnSparseFlashMlaSoftmaxL1NormMetadata, aclnnSparseFlashMlaSoftmaxL1Norm);
+        EXPECT_TRUE(SameBits("p", call.p, want, spec));
+        continue;
+      }
+      Indexer problem(spec);
+      const GradOutputs want = RunKLLossGrad(problem, {.loss_rows = false});
+      const LseOutputs want_lse = RunSoftmaxLse(problem);
+      give_sums(problem.lengths, sound);
+      GradCall call(problem);
+      RunBoth(call, aclnnDenseLightningIndexerKLLossGradMetadata,
+              aclnnDenseLightningIndexerKLLossGrad);
+      EXPECT_TRUE(SameBits(call.outputs, want, spec));
+      LseCall lse(problem);
+      RunBoth(lse, aclnnDenseLightningIndexerSoftmaxLseV2Metadata,
+              aclnnDenseLightningIndexerSoftmaxLseV2);
+      EXPECT_TRUE(SameBits("lse", lse.outputs.lse, want_lse.lse, spec));
+
+      give_sums(problem.lengths, unsound);
+      GradCall crooked(problem);
+      const Prepared plan = crooked.PrepareMetadata();
+      ASSERT_EQ(aclnnDenseLightningIndexerKLLossGradMetadata(nullptr, 0, plan.executor, nullptr),
+                0);
+      EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACLNN_ERR_PARAM_INVALID);
+      EXPECT_EQ(ArgumentOfMessage(RecentMessage()), padded_q ? "cu_seqlens_q" : "cu_seqlens_k");
+      const Prepared work = crooked.Prepare(false);
+      ASSERT_EQ(work.status, ACLNN_SUCCESS) << RecentMessage();
+      ExactWorkspace memory(work.workspace_size);
+      ASSERT_EQ(aclnnDenseLightningIndexerKLLossGrad(memory.data(), memory.size(), work.executor,
+                                                     nullptr),
+                0);
+      ASSERT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS) << RecentMessage();
+      EXPECT_TRUE(SameBits(crooked.outputs, want, spec));
+    }
+  }
+}
+
 // The packed example of the vendor's documentation.
 TEST(Operators, TheRecordOfTheDocumentedExample) {
   Case spec;

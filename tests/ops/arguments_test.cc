@@ -388,6 +388,39 @@ TEST(Arguments, SequencesBeyondADenseBatchAreRefused) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
 }
 
+// Nobody's sequences are merged without a word: prefix sums of a dense batch are refused, and
+// nothing is written.
+TEST(Arguments, PrefixSumsOfADenseBatchAreRefused) {
+  Case spec = SmallCase();
+  spec.layout_q = spec.layout_k = Layout::kBsnd;
+  const Indexer problem(spec);
+  const Teacher teacher(spec, Teacher::Lse::kAbsent);
+  const int32_t cu[] = {0, 1, 2, 3, 999};
+  for (const auto side : {&SequenceArgs::cu_seqlens_q, &SequenceArgs::cu_seqlens_k}) {
+    const std::string name = side == &SequenceArgs::cu_seqlens_q ? "cu_seqlens_q" : "cu_seqlens_k";
+    LseOutputs lse(problem, {});
+    GradOutputs grad(problem, {});
+    OwnedTensor p = TeacherOutput(teacher);
+    SoftmaxLseArgs lse_args = MakeArgs(problem, lse);
+    KLLossGradArgs grad_args = MakeArgs(problem, grad);
+    AttentionL1NormArgs teacher_args = MakeArgs(teacher, p);
+    for (SequenceArgs* args :
+         std::initializer_list<SequenceArgs*>{&lse_args, &grad_args, &teacher_args}) {
+      args->*side = ConstTensor(cu, DType::kInt32, {5});
+    }
+    for (const Status& status :
+         {SoftmaxLse(lse_args), KLLossGrad(grad_args), AttentionL1Norm(teacher_args),
+          SoftmaxLseWorkspaceBytes(lse_args, 1).status(),
+          KLLossGradWorkspaceBytes(grad_args, 1).status(),
+          AttentionL1NormWorkspaceBytes(teacher_args, 1).status(),
+          TeacherStride(teacher_args, 0).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_TRUE(status.message().starts_with(name + ": ")) << status.message();
+    }
+    EXPECT_TRUE(grad.dq.Unwritten(0) && lse.lse.Unwritten(0) && p.Unwritten(0));
+  }
+}
+
 // The width of p is S2 exactly where both layouts are dense.
 TEST(Arguments, TeacherWidthOfADenseBatch) {
   Case spec = SmallCase();

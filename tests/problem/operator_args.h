@@ -137,6 +137,38 @@ void ExpectRefused(const OperatorShape& shape, const std::vector<OperatorFault<A
   }
 }
 
+// Prefix sums of a BSND side are refused by name, whatever they hold; those without elements are
+// absent. `check` and `describe` judge a call with and without its values.
+template <class Valid, class Check, class Describe>
+void ExpectSumsRefusedWherePadded(Valid valid, Check check, Describe describe) {
+  static constexpr int32_t kSums[] = {0, 3, 6, 999};
+  static constexpr Layout kLayouts[] = {Layout::kBsnd, Layout::kTnd};
+  for (const Layout layout_q : kLayouts) {
+    for (const Layout layout_k : kLayouts) {
+      for (const bool of_q : {false, true}) {
+        if ((of_q ? layout_q : layout_k) == Layout::kTnd) continue;
+        const std::string side = of_q ? "q" : "k";
+        for (const int64_t size : {0, 3, 4}) {
+          Arena arena;
+          auto args = valid(OperatorShape{.layout_q = layout_q, .layout_k = layout_k}, arena);
+          (of_q ? args.cu_seqlens_q : args.cu_seqlens_k) =
+              ConstTensor(kSums, DType::kInt32, {size});
+          for (const Status& status : {check(args), describe(args)}) {
+            if (size == 0) {
+              EXPECT_TRUE(status.ok()) << status.message();
+              continue;
+            }
+            EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+            EXPECT_EQ(status.message(), "cu_seqlens_" + side + ": expected layout_" + side +
+                                            " \"TND\" where it is given, got layout_" + side +
+                                            " \"BSND\"");
+          }
+        }
+      }
+    }
+  }
+}
+
 // Edits of tensors that faults are made of.
 template <class T>
 void SetDim(T& tensor, int axis, int64_t extent) {

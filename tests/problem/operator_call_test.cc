@@ -229,6 +229,12 @@ TEST(KLLossGradCall, RefusesLengthsThatDoNotFitTheTensors) {
                });
 }
 
+TEST(KLLossGradCall, RefusesPrefixSumsOfAPaddedSide) {
+  test::ExpectSumsRefusedWherePadded(ValidKLLossGrad, CheckGrad, [](const Grad& args) {
+    return DescribeKLLossGrad(args, Precision::kNative);
+  });
+}
+
 // Used lengths of both sides that agree with each other and not with the tensors: following them
 // would lead out of the tensors.
 TEST(KLLossGradCall, RefusesUsedLengthsOfMoreBatchesThanTheTensorsHave) {
@@ -454,6 +460,12 @@ TEST(SoftmaxLseCall, Refuses) {
                                 {"batches", "k", [](Lse& a) { SetDim(a.k, 0, 3); }},
                                 {"rows", "lse", [](Lse& a) { SetDim(a.lse, 2, 4); }},
                             });
+}
+
+TEST(SoftmaxLseCall, RefusesPrefixSumsOfAPaddedSide) {
+  test::ExpectSumsRefusedWherePadded(ValidSoftmaxLse, CheckLse, [](const Lse& args) {
+    return DescribeSoftmaxLse(args, Precision::kNative);
+  });
 }
 
 TEST(SoftmaxLseCall, NeedsNoTeacherWithoutALoss) {

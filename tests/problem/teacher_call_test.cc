@@ -135,6 +135,12 @@ TEST(TeacherWidth, IsTheLargestVisibleCountAtLeast) {
   EXPECT_TRUE(Check(args).ok()) << Check(args).message();
 }
 
+TEST(AttentionL1NormCall, RefusesPrefixSumsOfAPaddedSide) {
+  test::ExpectSumsRefusedWherePadded(ValidAttentionL1Norm, Check, [](const Teacher& args) {
+    return DescribeAttentionL1Norm(args, Precision::kNative);
+  });
+}
+
 TEST(TeacherStrideOf, DenseKeysIsTheirLengthWhateverIsAsked) {
   Arena arena;
   const Teacher args = ValidAttentionL1Norm(kPadded, arena);

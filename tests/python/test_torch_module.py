@@ -110,6 +110,112 @@ def test_loss(module):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_one_row_of_packed_tokens(module, as_rows):
+    """(1, T, hidden) with cu_seqlens: bit by bit the packed call, in the shapes of one batch."""
+    hidden, latent = sequences(module, 9)
+    row, latent_row = hidden[None], None if latent is None else latent[None]
+    cu = torch.tensor([0, 4, 4, 9], dtype=torch.int32)
+    options = {"cu_seqlens": cu}
+    if as_rows:
+        packed = {"cu_seqlens_q": cu, "cu_seqlens_k": cu, "layout_q": "TND", "layout_k": "TND"}
+        options = {"rows": kindling.Rows(**packed, mask_mode=3)}
+    p = kt.attention_teacher(
+        *(torch.randn(9, 2, 8) for _ in range(2)),
+        **kindling.Rows(
+            cu_seqlens_q=cu, cu_seqlens_k=cu, layout_q="TND", layout_k="TND", causal=True
+        ),
+    )
+    for reduction in ("mean", "sum", "none"):
+        expected = module.loss(hidden, p, latent, reduction=reduction, **options)
+        wanted = torch.autograd.grad(expected.sum(), list(module.parameters()))
+        for teacher in (p, p[None]):
+            loss = module.loss(row, teacher, latent_row, reduction=reduction, **options)
+            assert loss.shape == ((1, 1, 9) if reduction == "none" else ())
+            assert torch.equal(loss.reshape(expected.shape), expected)
+            actual = torch.autograd.grad(loss.sum(), list(module.parameters()))
+            for a, b in zip(actual, wanted, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    padded = module.loss(row, torch.rand(1, 9, 1, 9), latent_row, reduction="none")
+    assert padded.shape == (1, 1, 9)
+
+    inputs = module(row, latent_row, cu_seqlens=cu)
+    for a, b in zip(inputs, module(hidden, latent, cu_seqlens=cu), strict=True):
+        torch.testing.assert_close(a[0], b, rtol=1e-5, atol=1e-6)
+    scores = module.scores(row, latent_row, **options)
+    assert scores.shape == (1, 9, 5)
+    expected = module.scores(hidden, latent, **options)[None]
+    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
+    best = module.topk(row, 3, latent_row, **options)
+    expected = module.topk(hidden, 3, latent, **options)
+    assert best.values.shape == best.indices.shape == (1, 9, 3)
+    assert torch.equal(best.indices[0], expected.indices)
+    torch.testing.assert_close(best.values[0], expected.values, rtol=1e-5, atol=1e-6)
+
+
+def test_one_row_of_packed_tokens_takes_its_lse(module):
+    hidden, latent = sequences(module, 9)
+    row, latent_row = hidden[None], None if latent is None else latent[None]
+    cu = torch.tensor([0, 4, 9], dtype=torch.int32)
+    p = torch.full((9, 1, 5), 0.2)
+    rows = kindling.Rows(
+        cu_seqlens_q=cu, cu_seqlens_k=cu, layout_q="TND", layout_k="TND", causal=True
+    )
+    with torch.no_grad():
+        q, k, w = (x[0] for x in module(row, latent_row, cu_seqlens=cu))
+        lse = kindling.softmax_lse(q, k, w, rows=rows)
+    expected = module.loss(row, p, latent_row, cu_seqlens=cu)
+    for given in (lse, lse[None]):
+        assert torch.equal(module.loss(row, p, latent_row, cu_seqlens=cu, lse=given), expected)
+    shifted = module.loss(row, p, latent_row, cu_seqlens=cu, lse=lse[None] + 1)
+    mass = 0.2 * (sum(range(1, 5)) + sum(range(1, 6))) / 9  # of a row's visible keys, on average
+    torch.testing.assert_close(shifted, expected + mass, rtol=1e-5, atol=1e-5)
+
+
+def test_packed_lengths_of_padded_sequences_are_refused(module):
+    hidden, latent = sequences(module, 2, 7)
+    cu = torch.tensor([0, 5, 14], dtype=torch.int32)
+    p = torch.full((2, 7, 1, 7), 1 / 7)
+    calls = (
+        lambda **o: module.loss(hidden, p, latent, **o),
+        lambda **o: module.scores(hidden, latent, **o),
+        lambda **o: module.topk(hidden, 2, latent, **o),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"^cu_seqlens: expected packed .*\(1, T, 24\)"):
+            call(cu_seqlens=cu)
+        with pytest.raises(ValueError, match='^cu_seqlens_k: expected layout_k "TND"'):
+            call(cu_seqlens_k=cu)
+        with pytest.raises(ValueError, match="^cu_seqlens_k: expected none beside cu_seqlens"):
+            call(cu_seqlens=cu, cu_seqlens_k=cu)
+        with pytest.raises(ValueError, match="^seqused_q: expected none beside seqused"):
+            call(seqused=cu, seqused_q=cu)
+        with pytest.raises(TypeError, match="^cu_seqlens: expected a torch.Tensor, got ndarray"):
+            call(cu_seqlens=cu.numpy())
+        call(cu_seqlens=cu[:0])
+    with pytest.raises(ValueError, match="^cu_seqlens: expected packed hidden states"):
+        module(hidden, latent, cu_seqlens=cu)
+    row, latent_row = hidden[:1], None if latent is None else latent[:1]
+    cu = torch.tensor([0, 3, 7], dtype=torch.int32)
+    with pytest.raises(ValueError, match='^cu_seqlens_q: expected layout_q "TND"'):
+        module.loss(row, p[:1], latent_row, cu_seqlens=cu, layout_q="BSND")
+    with pytest.raises(ValueError, match='^cu_seqlens_k: expected layout_k "TND"'):
+        module.loss(row, p[:1], latent_row, cu_seqlens_k=cu)
+    with pytest.raises(ValueError, match=r"^positions: expected shape \(7,\)"):
+        module(row, latent_row, positions=torch.arange(3))
+
+
+def test_one_row_of_packed_tokens_compiles():
+    torch.manual_seed(0)
+    module = kt.LightningIndexer(HIDDEN, HEADS, WIDTH, rope=8)
+    hidden, cu = torch.randn(1, 9, HIDDEN), torch.tensor([0, 4, 9], dtype=torch.int32)
+    p = torch.full((1, 9, 1, 5), 0.2)
+    expected = module.loss(hidden, p, cu_seqlens=cu)
+    torch._dynamo.reset()
+    compiled = torch.compile(module.loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(hidden, p, cu_seqlens=cu), expected)
+
+
 def test_state_dict_has_the_published_names():
     state = kt.LightningIndexer(7168, 64, 128, q_lora=1536, rope=64, device="meta").state_dict()
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {

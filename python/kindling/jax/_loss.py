@@ -106,7 +106,7 @@ def indexer_kl_loss(
     p : array, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
         Teacher, as :func:`attention_teacher` makes it.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"``.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -117,7 +117,8 @@ def indexer_kl_loss(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key. Static.
     cmp_ratio : int
-        Tokens per key, 1 to 128. Static.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result. Static.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says. Static.
     rows : Rows or None
@@ -217,7 +218,7 @@ def attention_teacher(
         Factor of the scores, such as ``Dm ** -0.5``. Static.
     max_seqlen_k : int
         Last dim of p, at least the most keys that a row sees; required unless both layouts are
-        "BSND" (then it is S2), as shapes do not depend on data. Static.
+        "BSND" (then it is S2, whatever this says), as shapes do not depend on data. Static.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k
         As in :func:`indexer_kl_loss`.
     layout_q, layout_k, mask_mode, cmp_ratio, causal, rows

@@ -56,7 +56,7 @@ def softmax_lse(
     w : array, shape (B, S1, N1) or (T1, N1), float32
         Head weights.
     cu_seqlens_q, cu_seqlens_k : array or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"``.
     seqused_q, seqused_k : array or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : array or None, shape (B,), int32
@@ -67,7 +67,8 @@ def softmax_lse(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key. Static.
     cmp_ratio : int
-        Tokens per key, 1 to 128. Static.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result. Static.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says. Static.
     rows : Rows or None

@@ -92,7 +92,7 @@ def indexer_kl_loss(
     p : Tensor, shape (B, S1, 1, S2) or (T1, 1, >= most visible keys), float32
         Teacher, as :func:`attention_teacher` makes it.
     cu_seqlens_q, cu_seqlens_k : Tensor or None, shape (B + 1,), int32
-        Prefix sums of the allocated lengths; required where the layout is ``"TND"``.
+        Prefix sums of the allocated lengths; required in ``"TND"``, refused in ``"BSND"``.
     seqused_q, seqused_k : Tensor or None, shape (B,), int32
         Used lengths; None: all that is allocated is used.
     cmp_residual_k : Tensor or None, shape (B,), int32
@@ -103,7 +103,8 @@ def indexer_kl_loss(
     mask_mode : {0, 3}
         0: every key is visible; 3: causal, aligned at the last query and the last key.
     cmp_ratio : int
-        Tokens per key, 1 to 128.
+        Tokens per key, 1 to 128. In ``mask_mode`` 0 it only bounds ``cmp_residual_k``, and neither
+        changes a result.
     causal : bool or None
         True: ``mask_mode`` 3; False: 0; None: as ``mask_mode`` says.
     rows : Rows or None
@@ -117,7 +118,8 @@ def indexer_kl_loss(
         Sum over rows; that divided by the number of used rows (1 if there are none); or every row.
     grads_in_forward : bool
         Compute the gradients in the forward pass and keep them, in float32, in place of the inputs.
-        Cheaper where lse is given: loss and gradients are then one pass. Not for ``"none"``.
+        Cheaper where lse is given: loss and gradients are then one pass. Not for ``"none"``;
+        without effect where no gradient is asked for.
 
     Returns
     -------
@@ -212,8 +214,9 @@ def attention_teacher(
     softmax_scale : float
         Factor of the scores, such as ``Dm ** -0.5``.
     max_seqlen_k : int
-        Last dim of p unless both layouts are "BSND". 0: the longest allocated key length; under
-        ``torch.compile`` or export it must be given, as a shape cannot depend on data there.
+        Last dim of p unless both layouts are "BSND" (then it is S2, whatever this says). 0: the
+        longest allocated key length; under ``torch.compile`` or export it must be given, as a shape
+        cannot depend on data there.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, metadata
         As in :func:`indexer_kl_loss`.
     layout_q, layout_k, mask_mode, cmp_ratio, causal, rows

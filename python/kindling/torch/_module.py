@@ -101,6 +101,17 @@ class Float32Linear(nn.Linear):
             return functional.linear(x.float(), self.weight.float(), bias)
 
 
+def _has_elements(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.numel() > 0
+
+
+def _without_row_dim(tensor: Any, rank: int) -> Any:
+    """One row's tensor of that rank without its leading dim; the operators judge all others."""
+    if isinstance(tensor, Tensor) and tensor.dim() == rank and tensor.shape[0] == 1:
+        return tensor[0]
+    return tensor
+
+
 class LightningIndexer(nn.Module):
     """Query and key projections, key LayerNorm, partial rotary embedding, head weights.
 
@@ -186,9 +197,12 @@ class LightningIndexer(nn.Module):
         q_latent : Tensor or None, shape (B, S, q_lora) or (T, q_lora)
             The main attention's query latent after its norm; required where there is a q_lora.
         positions : Tensor or None, shape (S,), (B, S) or (T,), integers
-            For the rotary embedding; None: counted from 0 in every sequence.
+            For the rotary embedding, without which they have no effect; None: counted from 0 in
+            every sequence.
         cu_seqlens : Tensor or None, shape (B + 1,), int32
-            First token of each packed sequence, for those positions.
+            First token of each packed sequence, read where positions are needed and not given.
+            Hidden states of shape (1, T, hidden) beside it are one row of packed tokens; those of
+            several padded sequences are refused.
 
         Returns
         -------
@@ -199,6 +213,15 @@ class LightningIndexer(nn.Module):
             raise ValueError(
                 f"hidden: expected shape (B, S, {self.hidden}) or (T, {self.hidden}), "
                 f"got {tuple(hidden.shape)}"
+            )
+        if not (cu_seqlens is None or isinstance(cu_seqlens, Tensor)):
+            raise TypeError(f"cu_seqlens: expected a torch.Tensor, got {type(cu_seqlens).__name__}")
+        if not _has_elements(cu_seqlens):
+            cu_seqlens = None
+        if cu_seqlens is not None and hidden.dim() == 3 and hidden.shape[0] != 1:
+            raise ValueError(
+                f"cu_seqlens: expected packed hidden states, (T, {self.hidden}) or "
+                f"(1, T, {self.hidden}), beside it, got {tuple(hidden.shape)}"
             )
         source = hidden
         if self.q_lora is not None:
@@ -211,27 +234,30 @@ class LightningIndexer(nn.Module):
             raise ValueError("q_latent: expected none, as the module has no q_lora, got one")
         q = self.wq_b(source).unflatten(-1, (self.num_heads, self.head_dim))
         k = self.k_norm(self.wk(hidden)).unsqueeze(-2).to(q.dtype)  # autocast norms in float32
+        if positions is not None and positions.shape not in (
+            hidden.shape[:-1],
+            hidden.shape[-2:-1],
+        ):
+            raise ValueError(
+                f"positions: expected shape {tuple(hidden.shape[-2:-1])} or "
+                f"{tuple(hidden.shape[:-1])}, got {tuple(positions.shape)}"
+            )
         if self.rope is not None:
             if positions is None:
                 positions = self._positions(hidden, cu_seqlens)
-            elif positions.shape not in (hidden.shape[:-1], hidden.shape[-2:-1]):
-                raise ValueError(
-                    f"positions: expected shape {tuple(hidden.shape[-2:-1])} or "
-                    f"{tuple(hidden.shape[:-1])}, got {tuple(positions.shape)}"
-                )
             q, k = self.rope.turn(q, positions), self.rope.turn(k, positions)
         w = self.weights_proj(hidden) * (self.num_heads**-0.5 * self.head_dim**-0.5)
         return IndexerInputs(q, k, w)
 
     @staticmethod
     def _positions(hidden: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-        if hidden.dim() == 3:
-            return torch.arange(hidden.shape[1], device=hidden.device)
+        tokens = torch.arange(hidden.shape[-2], device=hidden.device)
         if cu_seqlens is None:
+            if hidden.dim() == 3:
+                return tokens
             raise ValueError(
                 "positions: expected positions or cu_seqlens for packed hidden states, got neither"
             )
-        tokens = torch.arange(hidden.shape[0], device=hidden.device)
         sequence = torch.searchsorted(cu_seqlens.to(tokens.dtype), tokens, right=True) - 1
         return tokens - cu_seqlens.to(tokens.dtype)[sequence]
 
@@ -253,9 +279,11 @@ class LightningIndexer(nn.Module):
         Parameters
         ----------
         hidden, q_latent, positions
-            As in :meth:`forward`. The layout follows from the rank of hidden.
-        p : Tensor, shape (B, S, 1, S) or (T, 1, >= longest sequence), float32
-            As :func:`kindling.torch.attention_teacher` makes it.
+            As in :meth:`forward`. The layout follows from the rank of hidden; with ``cu_seqlens``
+            (1, T, hidden) is one row of packed tokens too.
+        p : Tensor, shape (B, S, 1, S) or ([1,] T, 1, >= longest sequence), float32
+            As :func:`kindling.torch.attention_teacher` makes it: of packed tokens, column j is key
+            j of the row's own sequence.
         mask_mode : {0, 3}
             Causal (3) by default, unlike the operators.
         causal : bool or None
@@ -269,13 +297,17 @@ class LightningIndexer(nn.Module):
 
         Returns
         -------
-        Tensor
+        Tensor, shape () or, for ``"none"``, (B, 1, S) or (1, T)
             Detach hidden and q_latent to train the indexer alone, as the dense warm-up does.
         """
-        inputs, options = self._prepare(
+        inputs, options, is_row = self._prepare(
             hidden, q_latent, positions, mask_mode, causal, rows, options
         )
-        return indexer_kl_loss(*inputs, p, reduction=reduction, **options)
+        if is_row:
+            p = _without_row_dim(p, 4)
+            options["lse"] = _without_row_dim(options.get("lse"), 3)
+        loss = indexer_kl_loss(*inputs, p, reduction=reduction, **options)
+        return loss[None] if is_row and reduction == "none" else loss
 
     @torch.no_grad()
     def scores(
@@ -289,11 +321,16 @@ class LightningIndexer(nn.Module):
         rows: Rows | None = None,
         **options: Any,
     ) -> Tensor:
-        """Logits of these hidden states by :func:`kindling.torch.index_scores`; no gradient."""
-        inputs, options = self._prepare(
+        """Logits of these hidden states by :func:`kindling.torch.index_scores`; no gradient.
+
+        Hidden states and lengths as in :meth:`loss`. Of (1, T, hidden) with ``cu_seqlens`` the
+        result has that leading dim.
+        """
+        inputs, options, is_row = self._prepare(
             hidden, q_latent, positions, mask_mode, causal, rows, options
         )
-        return index_scores(*inputs, **options)
+        scores = index_scores(*inputs, **options)
+        return scores[None] if is_row else scores
 
     @torch.no_grad()
     def topk(
@@ -308,11 +345,15 @@ class LightningIndexer(nn.Module):
         rows: Rows | None = None,
         **options: Any,
     ) -> TopK:
-        """Best keys of every row by :func:`kindling.torch.index_topk`; no gradient."""
-        inputs, options = self._prepare(
+        """Best keys of every row by :func:`kindling.torch.index_topk`; no gradient.
+
+        Hidden states, lengths and the leading dim as in :meth:`scores`.
+        """
+        inputs, options, is_row = self._prepare(
             hidden, q_latent, positions, mask_mode, causal, rows, options
         )
-        return index_topk(*inputs, topk, **options)
+        best = index_topk(*inputs, topk, **options)
+        return TopK(*(of_row[None] for of_row in best)) if is_row else best
 
     def _prepare(
         self,
@@ -323,12 +364,19 @@ class LightningIndexer(nn.Module):
         causal: bool | None,
         rows: Rows | None,
         options: dict[str, Any],
-    ) -> tuple[IndexerInputs, dict[str, Any]]:
+    ) -> tuple[IndexerInputs, dict[str, Any], bool]:
+        """The operators' arguments, and whether they are one row of packed tokens, (1, T, hidden)
+        with cu_seqlens, whose leading dim the operators do not have."""
         options = dict(options)
         for name in ("cu_seqlens", "seqused"):
             both = options.pop(name, None)
             if both is not None:
-                options.update({f"{name}_q": both, f"{name}_k": both})
+                for one in (f"{name}_q", f"{name}_k"):
+                    if options.get(one) is not None:
+                        raise ValueError(
+                            f"{one}: expected none beside {name}, which is both sides', got one"
+                        )
+                    options[one] = both
         if rows is not None:
             for name in options:
                 if name in DEFAULTS:
@@ -341,13 +389,12 @@ class LightningIndexer(nn.Module):
             mask_mode = mask_of(causal, mask_mode, _MASK_MODE)
         cu_seqlens = options.get("cu_seqlens_q")
         inputs = self(hidden, q_latent, positions=positions, cu_seqlens=cu_seqlens)
-        layout = "BSND" if hidden.dim() == 3 else "TND"
-        return inputs, {
-            "layout_q": layout,
-            "layout_k": layout,
-            **options,
-            "mask_mode": mask_mode,
-        }
+        is_row = hidden.dim() == 3 and hidden.shape[0] == 1 and _has_elements(cu_seqlens)
+        if is_row:
+            inputs = IndexerInputs(*(tensor[0] for tensor in inputs))
+        layout = "BSND" if hidden.dim() == 3 and not is_row else "TND"
+        options = {"layout_q": layout, "layout_k": layout, **options, "mask_mode": mask_mode}
+        return inputs, options, is_row
 
     def extra_repr(self) -> str:
         return (

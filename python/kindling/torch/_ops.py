@@ -188,6 +188,20 @@ def _vendor_limits(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     return limited
 
 
+def _without_padded_sums(kernel: Callable[..., Any], schema: Any) -> Callable[..., Any]:
+    """The vendor's operators ignore cu_seqlens of a BSND side, which the library refuses."""
+    defaults = {argument.name: argument.default_value for argument in schema.arguments}
+
+    def dropped(*args: Any, **kwargs: Any) -> Any:
+        for side in ("q", "k"):
+            layout = f"layout_{side}"
+            if kwargs.get(layout, defaults[layout]) == "BSND":
+                kwargs.pop(f"cu_seqlens_{side}", None)
+        return kernel(*args, **kwargs)
+
+    return dropped
+
+
 def _register(namespace: str, name: str, operator: Operator) -> None:
     """Define what nobody has defined, and add the kernels that nobody has registered."""
     library = _libraries.get(namespace)
@@ -202,18 +216,18 @@ def _register(namespace: str, name: str, operator: Operator) -> None:
         return not torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key)
 
     takes_tensors = not name.endswith("_metadata")
-    kernel = operator.kernel
+    schema = getattr(getattr(torch.ops, namespace), name).default._schema
+    kernel, fake = operator.kernel, operator.fake
     if namespace == VENDOR and takes_tensors:
-        kernel = _vendor_limits(name, kernel)
+        kernel = _without_padded_sums(_vendor_limits(name, kernel), schema)
+        fake = _without_padded_sums(fake, schema)
     if is_missing("CompositeExplicitAutograd") and is_missing("CompositeImplicitAutograd"):
         if is_missing("CPU"):
             library.impl(name, kernel, "CPU")
         if not takes_tensors and is_missing("BackendSelect"):
             library.impl(name, kernel, "CompositeExplicitAutograd")
         if is_missing("Meta"):
-            schema = getattr(getattr(torch.ops, namespace), name).default._schema
-            fake = _on_one_device(operator.fake, schema)
-            torch.library.register_fake(qualified, fake, lib=library)
+            torch.library.register_fake(qualified, _on_one_device(fake, schema), lib=library)
     if takes_tensors:
         overload = getattr(getattr(torch.ops, namespace), name).default
         rules = {"AutocastCPU": _autocast_rule(overload)}
