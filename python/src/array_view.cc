@@ -39,6 +39,13 @@ bool IsInstance(nb::handle object, nb::handle type) {
   return answer > 0;
 }
 
+// Whether an array of NumPy's is one of numpy.ma: its buffer says nothing of the mask.
+bool IsMasked(nb::handle array) {
+  if (array.type().is(NumpyArrayType())) return false;
+  const nb::object masked = ImportedModule("numpy.ma");
+  return masked.is_valid() && IsInstance(array, nb::getattr(masked, "MaskedArray", nb::none()));
+}
+
 bool IsTrue(const nb::object& object) { return PyObject_IsTrue(object.ptr()) > 0; }
 
 // Element type of a buffer format of one character; kOther for everything else.
@@ -110,6 +117,7 @@ void ArrayView::Acquire(nb::handle object, const char* name, Access access, cons
   object_ = nb::borrow(object);
   if (IsInstance(object, NumpyArrayType())) {
     kind_ = ArrayKind::kNumpy;
+    if (IsMasked(object)) Fail(PyExc_TypeError, "an array without a mask (.filled() makes one), got " + TypeName(object));
     AcquireBuffer(object, access);
   } else if (const TorchApi* torch = TorchApi::Known();
              torch != nullptr && IsInstance(object, torch->tensor)) {

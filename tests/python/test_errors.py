@@ -162,6 +162,26 @@ def test_memory_that_cannot_be_viewed(inputs):
     assert "aligned" in check_refused(kindling.softmax_lse, {**good, "w": shifted}, "w", ValueError)
 
 
+def test_masked_arrays(inputs):
+    """A mask that nobody heeds would be a wrong result; one that is empty is refused alike."""
+    good = dict(zip(("q", "k", "w", "p", "lse"), inputs.tensors(), strict=True)) | inputs.lengths
+    names = (*good.keys() - {"layout_q", "layout_k", "mask_mode", "cmp_ratio"}, "row_scale")
+    for name in (*names, "metadata"):
+        plain = good.get(name, inputs.lse)
+        for masked in (np.ma.masked_array(plain, plain == plain.flat[0]), np.ma.array(plain)):
+            for call in (kindling.kl_loss_grad, kindling.reference.kl_loss_grad):
+                message = check_refused(call, {**good, name: masked}, name, TypeError)
+                assert message.endswith("MaskedArray")
+    out = {"dw": np.ma.zeros(inputs.w.shape, "f4")}
+    check_refused(kindling.kl_loss_grad, {**good, "out": out}, "dw", TypeError)
+    check_refused(
+        kindling.make_metadata,
+        {**METADATA, "seqused_q": np.ma.array([1], np.int32)},
+        "seqused_q",
+        TypeError,
+    )
+
+
 @pytest.mark.parametrize(
     "changes, name, error",
     [

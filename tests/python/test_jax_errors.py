@@ -164,6 +164,12 @@ def test_what_is_no_array():
         kj.softmax_lse(q, k, w, **INPUTS.lengths | {"cu_seqlens_q": wide})
 
 
+def test_masked_arrays():
+    for name in ("q", "p", "cu_seqlens_q"):
+        with pytest.raises(TypeError, match=f"^{name}: expected an array without a mask"):
+            call(kj, {name: np.ma.array(GOOD[name])})
+
+
 @pytest.mark.parametrize("name", ["mask_mode", "cmp_ratio", "max_seqlen_k", "softmax_scale"])
 def test_attributes_must_be_known_while_tracing(name):
     lengths = {n: v for n, v in INPUTS.lengths.items() if n != name}

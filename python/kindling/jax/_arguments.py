@@ -11,6 +11,7 @@ import numpy as np
 
 from kindling import _core, _rows
 from kindling import _schema as schema
+from kindling._arrays import refuse_mask
 from kindling._rows import ATTRIBUTES, DEFAULTS, TENSORS, RowArguments, Rows
 
 jax.tree_util.register_pytree_node(Rows, Rows.tree_flatten, Rows.tree_unflatten)
@@ -87,6 +88,7 @@ def _described(name: str, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, (jax.Array, np.ndarray)):
+        refuse_mask(value, name)
         return _Description(name, value.shape, value.dtype)
     raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")
 
