@@ -117,7 +117,9 @@ void ArrayView::Acquire(nb::handle object, const char* name, Access access, cons
   object_ = nb::borrow(object);
   if (IsInstance(object, NumpyArrayType())) {
     kind_ = ArrayKind::kNumpy;
-    if (IsMasked(object)) Fail(PyExc_TypeError, "an array without a mask (.filled() makes one), got " + TypeName(object));
+    if (IsMasked(object))
+      Fail(PyExc_TypeError,
+           "an array without a mask (.filled() makes one), got " + TypeName(object));
     AcquireBuffer(object, access);
   } else if (const TorchApi* torch = TorchApi::Known();
              torch != nullptr && IsInstance(object, torch->tensor)) {

@@ -56,6 +56,41 @@ def test_integers(name):
         check_refused(kindling.make_metadata, {**METADATA, name: wrong}, name, ValueError)
 
 
+class Index:
+    """An integer of somebody else's."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, np.array, Index], ids=str)
+def test_integers_of_operators(integer, inputs):
+    tensors = inputs.tensors()
+    lengths = inputs.lengths | {"mask_mode": 3, "cmp_ratio": 1}
+    same = lengths | {name: integer(lengths[name]) for name in ("mask_mode", "cmp_ratio")}
+    for module in (kindling, kindling.reference):
+        expected = module.kl_loss_grad(*tensors, **lengths)
+        assert np.array_equal(module.kl_loss_grad(*tensors, **same).dq, expected.dq)
+        lse = module.softmax_lse(*tensors[:3], **lengths)
+        assert np.array_equal(module.softmax_lse(*tensors[:3], **same), lse)
+        p = module.attention_teacher(*tensors[:2], max_seqlen_k=11, **lengths)
+        options = {"max_seqlen_k": integer(11), "softmax_scale": integer(1)}
+        assert np.array_equal(module.attention_teacher(*tensors[:2], **options, **same), p)
+    record = kindling.make_metadata(3, 1, 128, num_cores=integer(2), **same)
+    assert repr(kindling.Plan(record, **same)) == repr(kindling.Plan(record, **lengths))
+    for wrong in (3.0, True, np.float64(3), np.array([3, 3])):
+        for name in ("mask_mode", "cmp_ratio"):
+            check_refused(
+                kindling.reference.softmax_lse,
+                {"q": inputs.q, "k": inputs.k, "w": inputs.w, **lengths, name: wrong},
+                name,
+                TypeError,
+            )
+
+
 @pytest.mark.parametrize("name", LENGTHS)
 def test_length_arrays(name):
     """None of these is a ragged batch's length; none crashes."""

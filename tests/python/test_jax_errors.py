@@ -164,6 +164,35 @@ def test_what_is_no_array():
         kj.softmax_lse(q, k, w, **INPUTS.lengths | {"cu_seqlens_q": wide})
 
 
+class Index:
+    """An integer of somebody else's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.array, Index], ids=str)
+def test_integers_of_other_libraries(integer):
+    lengths = INPUTS.lengths
+    q, k, w = (GOOD[name] for name in NAMES[:3])
+    same = lengths | {"mask_mode": integer(3), "cmp_ratio": integer(1)}
+    for jit in (lambda function: function, jax.jit):
+        result = jit(lambda q: kj.softmax_lse(q, k, w, **same))(q)
+        assert np.array_equal(result, kindling.softmax_lse(q, k, w, **lengths))
+        result = jit(
+            lambda q: kj.attention_teacher(
+                q, k, max_seqlen_k=integer(12), softmax_scale=integer(1), **same
+            )
+        )(q)
+        assert np.array_equal(result, kindling.attention_teacher(q, k, max_seqlen_k=12, **lengths))
+    for wrong in (3.0, True, np.float32(3), np.array([3, 3])):
+        with pytest.raises(TypeError, match="^mask_mode: expected an integer, got "):
+            kj.softmax_lse(q, k, w, **lengths | {"mask_mode": wrong})
+
+
 def test_masked_arrays():
     for name in ("q", "p", "cu_seqlens_q"):
         with pytest.raises(TypeError, match=f"^{name}: expected an array without a mask"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cases
 import kindling
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -185,6 +186,50 @@ def test_module_errors():
         kt.LightningIndexer(16.5, HEADS, WIDTH)
     with pytest.raises(ValueError, match="num_heads: expected >= 1, got 0"):
         kt.LightningIndexer(HIDDEN, 0, WIDTH)
+
+
+class Index:
+    """An integer of somebody else's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, Index, torch.tensor], ids=str)
+def test_integers_of_other_libraries(integer):
+    def results(of):
+        torch.manual_seed(0)
+        module = kt.LightningIndexer(*map(of, (HIDDEN, HEADS, WIDTH, 12)), rope=of(8))
+        assert type(module.num_heads) is int and type(module.rope.dim) is int
+        hidden, latent = torch.randn(2, 7, HIDDEN), torch.randn(2, 7, 12)
+        attn = torch.randn(2, 7, 2, 8)
+        options = {"mask_mode": of(3), "cmp_ratio": of(1)}
+        p = kt.attention_teacher(attn, attn, softmax_scale=of(1), max_seqlen_k=of(7), **options)
+        return [
+            p,
+            module.loss(hidden, p, latent, **options),
+            module.scores(hidden, latent, max_seqlen_k=of(7), **options),
+            *module.topk(hidden, of(3), latent, **options),
+        ]
+
+    for a, b in zip(results(int), results(integer), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_numbers_that_are_no_integers():
+    attn = torch.ones(1, 2, 2, 8)
+    for wrong in (3.0, True, np.float64(3), np.array([3, 3]), torch.tensor(3.0)):
+        with pytest.raises(TypeError, match="^mask_mode: expected an int, got "):
+            kt.attention_teacher(attn, attn, mask_mode=wrong)
+    for same in (np.float32(0.5), np.float16(0.5)):
+        p = kt.attention_teacher(attn, attn, softmax_scale=same)
+        assert torch.equal(p, kt.attention_teacher(attn, attn, softmax_scale=0.5))
+    for wrong in ("1", True, None, 1j, torch.tensor(0.5)):
+        with pytest.raises(TypeError, match="^softmax_scale: expected a real number, got "):
+            kt.attention_teacher(attn, attn, softmax_scale=wrong)
 
 
 # Scores and best keys.

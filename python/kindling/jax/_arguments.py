@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -29,9 +28,10 @@ def integer(name: str, value: Any) -> int:
     """A Python integer, or what stands for one, but nothing that only a running program knows."""
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name}: expected an integer known while tracing, got a traced value")
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+    index = schema.index_of(value)
+    if index is None:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
-    return operator.index(value)
+    return index
 
 
 def number(name: str, value: Any) -> float:
@@ -39,7 +39,9 @@ def number(name: str, value: Any) -> float:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name}: expected a number known while tracing, got a traced value")
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name}: expected a real number, got {type(value).__name__}")
+        value, given = schema.index_of(value), value
+        if value is None:
+            raise TypeError(f"{name}: expected a real number, got {type(given).__name__}")
     return float(value)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from numbers import Real
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from kindling import _core
 from kindling._rows import ATTRIBUTES, RowArguments, Rows, gather, without_defaults
+from kindling._schema import index_of
 from kindling.torch import _ops  # noqa: F401  (registers the operators)
 
 _REDUCTIONS = ("sum", "mean", "none")
@@ -20,29 +24,29 @@ def check_tensors(required: dict[str, object], optional: dict[str, object]) -> N
 
 
 def check_rows(rows: RowArguments) -> None:
-    """The row arguments are tensors, words and numbers that PyTorch's dispatcher takes."""
+    """The row arguments are, or become, what PyTorch's dispatcher takes: tensors, words, ints."""
     for name, value in rows.items():
         if name in ATTRIBUTES:
-            _check_attribute(name, value)
+            rows[name] = check_attribute(name, value)  # type: ignore[literal-required]
         elif value is not None and not isinstance(value, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
 
 
-def check_attributes(**attributes: object) -> None:
-    for name, value in attributes.items():
-        _check_attribute(name, value)
-
-
-def _check_attribute(name: str, value: object) -> None:
+def check_attribute(name: str, value: Any) -> Any:
+    """A str; or an int, of whatever stands for one."""
     wanted = str if name.startswith("layout") else int
     if name == "max_seqlen_k" and isinstance(value, torch.SymInt):
-        return
+        return value
+    if wanted is int and not isinstance(value, int):
+        index = index_of(value)
+        value = value if index is None else index
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise TypeError(
             f"{name}: expected {'a str' if wanted is str else 'an int'}, got {type(value).__name__}"
         )
-    if wanted is int and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+    if wanted is int and not -(2**63) <= value < 2**63:
         raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
+    return value
 
 
 def indexer_kl_loss(
@@ -193,6 +197,8 @@ def attention_teacher(
 ) -> Tensor:
     """The teacher p: the main attention's distribution over keys, averaged over its heads.
 
+    ``softmax_scale`` is 1 unless it is given; attention mostly has ``Dm ** -0.5``.
+
     Nothing flows back through it: the result never requires grad.
 
     Parameters
@@ -206,7 +212,7 @@ def attention_teacher(
     lse : Tensor or None, shape (B, 1, S1, G) or (1, T1, G), float32
         Log-sum-exp of its scaled scores, as attention kernels return it; None: computed.
     softmax_scale : float
-        Factor of the scores, such as ``Dm ** -0.5``.
+        Factor of the scores, that of the main attention.
     max_seqlen_k : int
         Last dim of p unless both layouts are "BSND". 0: the longest allocated key length; under
         ``torch.compile`` or export it must be given, as a shape cannot depend on data there.
@@ -237,11 +243,9 @@ def attention_teacher(
     )
     check_tensors({"q": q, "k": k}, {"lse": lse})
     check_rows(rows)
-    check_attributes(max_seqlen_k=max_seqlen_k)
+    max_seqlen_k = check_attribute("max_seqlen_k", max_seqlen_k)
     if not isinstance(softmax_scale, (int, float)) or isinstance(softmax_scale, bool):
-        raise TypeError(
-            f"softmax_scale: expected a real number, got {type(softmax_scale).__name__}"
-        )
+        softmax_scale = _real("softmax_scale", softmax_scale)
     q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()
     if max_seqlen_k == 0 and not rows["layout_q"] == rows["layout_k"] == "BSND":
         if not torch.compiler.is_compiling():
@@ -253,6 +257,14 @@ def attention_teacher(
 
 attention_l1_norm = attention_teacher
 """The name of the C++ library."""
+
+
+def _real(name: str, value: Any) -> float:
+    """A number of another library, such as NumPy's."""
+    number = value if isinstance(value, Real) else index_of(value)
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a real number, got {type(value).__name__}")
+    return float(number)
 
 
 def _teacher_stride(q: Tensor, k: Tensor, rows: RowArguments, softmax_scale: float) -> int:
