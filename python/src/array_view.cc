@@ -208,7 +208,12 @@ void ArrayView::AcquireTorch(const TorchApi& torch, nb::handle object, Access ac
     if (!IsTrue(tensor.attr(torch.is_cpu))) {
       Fail(PyExc_ValueError, "a tensor on the CPU, got one on " + Text(tensor.attr("device")));
     }
-    if (!tensor.attr(torch.layout).is(torch.strided) || IsTrue(tensor.attr(torch.is_nested))) {
+    if (IsTrue(tensor.attr(torch.is_nested))) {
+      Fail(PyExc_TypeError,
+           "a strided tensor, got a nested one: pack it, .values() are the rows of layout TND and "
+           ".offsets() their cu_seqlens");
+    }
+    if (!tensor.attr(torch.layout).is(torch.strided)) {
       Fail(PyExc_TypeError, "a strided tensor, got layout " + Text(tensor.attr("layout")));
     }
     if (access == Access::kWrite && IsTrue(tensor.attr(torch.requires_grad))) {

@@ -163,6 +163,7 @@ def test_things_that_are_no_arrays(torch, inputs):
             (np.zeros(2, "M8[s]"), "datetime64"),
             (torch.zeros(3).to_sparse(), "layout torch.sparse_coo"),
             (ragged, "strided"),
+            (ragged, "got a nested one: pack it, .values()"),
         ):
             message = check_refused(kindling.kl_loss_grad, {**good, name: wrong}, name, TypeError)
             assert part in message, message

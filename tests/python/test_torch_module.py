@@ -232,6 +232,38 @@ def test_numbers_that_are_no_integers():
             kt.attention_teacher(attn, attn, softmax_scale=wrong)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+def test_nested_tensors_are_told_how_to_pack(layout):
+    def nested(*shape):
+        return torch.nested.nested_tensor(
+            [torch.ones(rows, *shape) for rows in (3, 2)], layout=layout
+        )
+
+    q, k, w, p = nested(HEADS, 8), nested(1, 8), nested(HEADS), torch.ones(5, 1, 3)
+    hidden, module = nested(HIDDEN), kt.LightningIndexer(HIDDEN, HEADS, WIDTH)
+    for name, call in (
+        ("q", lambda: kt.indexer_kl_loss(q, k, w, p)),
+        ("k", lambda: kt.attention_teacher(torch.ones(5, 2, 8), k)),
+        ("w", lambda: kt.index_topk(torch.ones(5, 2, 8), torch.ones(5, 1, 8), w, 2)),
+        ("hidden", lambda: module(hidden)),
+        ("hidden", lambda: module.loss(hidden, p)),
+        ("q", lambda: kindling.softmax_lse(q, k, w)),
+        ("q", lambda: kindling.reference.softmax_lse(q, k, w)),
+    ):
+        with pytest.raises(TypeError, match=rf"^{name}: .*nested.*\.values\(\).*\.offsets\(\)"):
+            call()
+    # What the error says to do.
+    if layout is torch.jagged:
+        cu = q.offsets().int()
+        packed = {f"cu_seqlens_{side}": cu for side in "qk"} | {
+            "layout_q": "TND",
+            "layout_k": "TND",
+        }
+        loss = kt.indexer_kl_loss(q.values(), k.values(), w.values(), p, **packed)
+        assert loss.isfinite()
+
+
 # Scores and best keys.
 
 SWEEP = [tc.RAGGED, tc.PADDED, tc.COMPRESSED, tc.MIXED, *cases.sweep(12, "torch scores")]

@@ -18,9 +18,19 @@ _REDUCTIONS = ("sum", "mean", "none")
 
 def check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
     for name, value in (required | optional).items():
-        if isinstance(value, Tensor) or (value is None and name in optional):
-            continue
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        if isinstance(value, Tensor):
+            refuse_nested(name, value)
+        elif value is not None or name in required:
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+
+
+def refuse_nested(name: str, tensor: Tensor) -> None:
+    """Say of nested tensors, which PyTorch's dispatcher refuses without a word, what to give."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: expected a strided tensor, got a nested one: pack it, .values() are the rows "
+            "of layout TND and .offsets() their cu_seqlens"
+        )
 
 
 def check_rows(rows: RowArguments) -> None:
@@ -212,7 +222,7 @@ def attention_teacher(
     lse : Tensor or None, shape (B, 1, S1, G) or (1, T1, G), float32
         Log-sum-exp of its scaled scores, as attention kernels return it; None: computed.
     softmax_scale : float
-        Factor of the scores, that of the main attention.
+        Factor of the scores, such as ``Dm ** -0.5``.
     max_seqlen_k : int
         Last dim of p unless both layouts are "BSND". 0: the longest allocated key length; under
         ``torch.compile`` or export it must be given, as a shape cannot depend on data there.

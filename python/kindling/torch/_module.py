@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from kindling._rows import CAUSAL, DEFAULTS, Rows, mask_of
 from kindling._schema import index_of
-from kindling.torch._loss import indexer_kl_loss
+from kindling.torch._loss import indexer_kl_loss, refuse_nested
 from kindling.torch._scores import TopK, index_scores, index_topk
 
 _MASK_MODE = CAUSAL  # of the module: self-attention of a decoder
@@ -197,6 +197,7 @@ class LightningIndexer(nn.Module):
         IndexerInputs
             ``(q, k, w)``.
         """
+        refuse_nested("hidden", hidden)
         if hidden.dim() not in (2, 3) or hidden.shape[-1] != self.hidden:
             raise ValueError(
                 f"hidden: expected shape (B, S, {self.hidden}) or (T, {self.hidden}), "
