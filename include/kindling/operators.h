@@ -85,7 +85,8 @@ KINDLING_API Status KLLossGrad(const KLLossGradArgs& args, const RunOptions& opt
 KINDLING_API Result<size_t> KLLossGradWorkspaceBytes(const KLLossGradArgs& args,
                                                      int64_t num_threads = 0);
 
-// The teacher, the head-mean attention of the main model, for one row with n > 0 visible keys:
+// The teacher, the head-mean attention of the main model, for one row with n > 0 visible keys.
+// softmax_scale is 1 unless it is set; attention mostly has Dm^-1/2.
 //
 //   p[t,j] = (1/G) sum_g exp(softmax_scale * (q[t,g,:] . k[j,g*Gk/G,:]) - lse[t,g]),  j < n
 //

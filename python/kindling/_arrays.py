@@ -185,9 +185,20 @@ def _check_int32(low: int, high: int, name: str) -> None:
         raise ValueError(f"{name}: expected values that int32 holds, got {value}")
 
 
+def refuse_mask(array: Any, name: str) -> None:
+    """Refuse arrays of numpy.ma, as views of memory do: a conversion forgets the mask."""
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise TypeError(
+            f"{name}: expected an array without a mask (.filled() makes one), "
+            f"got {type(array).__name__}"
+        )
+
+
 def _to_numpy(array: Any, name: str) -> np.ndarray:
     import numpy as np
 
+    refuse_mask(array, name)
     try:
         if hasattr(array, "__array__") or not hasattr(array, "__dlpack__"):
             return np.asarray(array)

@@ -420,6 +420,8 @@ def attention_teacher(
 ) -> Any:
     """The teacher: the main attention's distribution over keys, averaged over its heads.
 
+    ``softmax_scale`` is 1 unless it is given; attention mostly has ``Dm ** -0.5``.
+
     ``p[j] = (1 / G) * sum_g exp(softmax_scale * (q[g] . k[j, g * Gk // G]) - lse[g])`` for the
     visible keys j of a row, and exactly 0 elsewhere.
 
@@ -433,7 +435,7 @@ def attention_teacher(
         Log-sum-exp of its scaled scores; None: computed over the visible keys, so that every row
         of p sums to 1.
     softmax_scale : float
-        Factor of the scores before the exponential.
+        Factor of the scores before the exponential, that of the main attention.
     max_seqlen_k : int
         Last dim of p unless both layouts are "BSND" (then it is S2, whatever this says); 0: the
         longest allocated key length.

@@ -147,11 +147,18 @@ class Plan:
         """Where a row lies and what it sees."""
         return RowCoordinates(**self._plan.locate(row))
 
+    def __reduce__(self) -> Any:
+        return _plan_of, (self._plan.arguments,)
+
     def __repr__(self) -> str:
         return (
             f"Plan(num_rows={self.num_rows}, num_cores={self.num_cores}, "
             f"num_used_cores={self.num_used_cores}, law={self.law!r})"
         )
+
+
+def _plan_of(arguments: dict[str, Any]) -> Plan:
+    return Plan(**arguments)
 
 
 def validate_metadata(metadata: Any, **lengths: Any) -> None:

@@ -5,6 +5,7 @@ The description itself is the library's (``kindling/schema.h``); here stands wha
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -37,8 +38,8 @@ class ArgumentDescription(NamedTuple):
 
 
 OPERATORS = {
-    operator: {argument["name"]: ArgumentDescription(**argument) for argument in arguments}
-    for operator, arguments in _core.describe_operators().items()
+    name: {argument["name"]: ArgumentDescription(**argument) for argument in arguments}
+    for name, arguments in _core.describe_operators().items()
 }
 """Arguments by name, of each operator by name."""
 
@@ -55,9 +56,19 @@ def describe_operator(name: str) -> list[ArgumentDescription]:
     return list(OPERATORS[name].values())
 
 
-def own(operator: str) -> dict[str, Any]:
+def index_of(value: Any) -> int | None:
+    """Whatever stands for an integer, as one; None for bools and for what has no ``__index__``."""
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def own(operator_name: str) -> dict[str, Any]:
     """What the library is told besides rows, all of it absent: for calls that describe."""
-    arguments = OPERATORS[operator]
+    arguments = OPERATORS[operator_name]
     return {
         name: float(argument.default) if argument.type == "float" else None
         for name, argument in arguments.items()

@@ -258,7 +258,7 @@ def attention_teacher(
     out: Any = None,
     num_threads: int | None = None,
 ) -> Any:
-    """:func:`kindling.attention_teacher` in double.
+    """:func:`kindling.attention_teacher` in double; its ``softmax_scale`` is 1 unless given too.
 
     Parameters
     ----------

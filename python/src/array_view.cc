@@ -39,6 +39,13 @@ bool IsInstance(nb::handle object, nb::handle type) {
   return answer > 0;
 }
 
+// Whether an array of NumPy's is one of numpy.ma: its buffer says nothing of the mask.
+bool IsMasked(nb::handle array) {
+  if (array.type().is(NumpyArrayType())) return false;
+  const nb::object masked = ImportedModule("numpy.ma");
+  return masked.is_valid() && IsInstance(array, nb::getattr(masked, "MaskedArray", nb::none()));
+}
+
 bool IsTrue(const nb::object& object) { return PyObject_IsTrue(object.ptr()) > 0; }
 
 // Element type of a buffer format of one character; kOther for everything else.
@@ -110,6 +117,9 @@ void ArrayView::Acquire(nb::handle object, const char* name, Access access, cons
   object_ = nb::borrow(object);
   if (IsInstance(object, NumpyArrayType())) {
     kind_ = ArrayKind::kNumpy;
+    if (IsMasked(object))
+      Fail(PyExc_TypeError,
+           "an array without a mask (.filled() makes one), got " + TypeName(object));
     AcquireBuffer(object, access);
   } else if (const TorchApi* torch = TorchApi::Known();
              torch != nullptr && IsInstance(object, torch->tensor)) {
@@ -198,7 +208,12 @@ void ArrayView::AcquireTorch(const TorchApi& torch, nb::handle object, Access ac
     if (!IsTrue(tensor.attr(torch.is_cpu))) {
       Fail(PyExc_ValueError, "a tensor on the CPU, got one on " + Text(tensor.attr("device")));
     }
-    if (!tensor.attr(torch.layout).is(torch.strided) || IsTrue(tensor.attr(torch.is_nested))) {
+    if (IsTrue(tensor.attr(torch.is_nested))) {
+      Fail(PyExc_TypeError,
+           "a strided tensor, got a nested one: pack it, .values() are the rows of layout TND and "
+           ".offsets() their cu_seqlens");
+    }
+    if (!tensor.attr(torch.layout).is(torch.strided)) {
       Fail(PyExc_TypeError, "a strided tensor, got layout " + Text(tensor.attr("layout")));
     }
     if (access == Access::kWrite && IsTrue(tensor.attr(torch.requires_grad))) {

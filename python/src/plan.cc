@@ -13,6 +13,7 @@
 #include "call.h"
 #include "kindling/metadata.h"
 #include "kindling/problem.h"
+#include "problem/arguments.h"
 
 namespace kindling::python {
 namespace {
@@ -20,12 +21,13 @@ namespace {
 nb::str ToStr(std::string_view text) { return nb::str(text.data(), text.size()); }
 
 // A NumPy array that owns `values`.
-nb::object ToNumpy(std::vector<int64_t> values) {
-  auto* owned = new std::vector<int64_t>(std::move(values));
+template <class Integer>
+nb::object ToNumpy(std::vector<Integer> values) {
+  auto* owned = new std::vector<Integer>(std::move(values));
   const nb::capsule owner(owned,
-                          [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
+                          [](void* p) noexcept { delete static_cast<std::vector<Integer>*>(p); });
   return nb::cast(
-      nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>(owned->data(), {owned->size()}, owner),
+      nb::ndarray<nb::numpy, Integer, nb::ndim<1>>(owned->data(), {owned->size()}, owner),
       nb::rv_policy::reference);
 }
 
@@ -50,10 +52,32 @@ Metadata ReadRecord(const ConstTensor& tensor, const std::string& dtype_name) {
   return record;
 }
 
-// A decoded record and the problem it is for.
+// Copies the arguments that it visits into a dict by name: arrays become NumPy's.
+class Copier {
+ public:
+  void operator()(ArgumentName name, const ConstTensor& field) {
+    if (!field.has_elements() || field.rank != 1 || field.dtype != DType::kInt32) {  // not read
+      copies[name.text] = nb::none();
+      return;
+    }
+    const auto* element = static_cast<const int32_t*>(field.data);
+    std::vector<int32_t> values;
+    for (int64_t i = 0; i < field.shape[0]; ++i) values.push_back(element[i * field.strides[0]]);
+    copies[name.text] = ToNumpy(std::move(values));
+  }
+  void operator()(ArgumentName name, std::string_view field) { copies[name.text] = ToStr(field); }
+  void operator()(ArgumentName name, int64_t field) { copies[name.text] = field; }
+
+  nb::dict copies;
+};
+
+// A decoded record, the problem it is for, and copies of the arguments that said both.
 struct PyPlan {
-  PyPlan(const Metadata& metadata, Plan decoded, Problem from)
-      : record(metadata), plan(std::move(decoded)), problem(std::move(from)) {}
+  PyPlan(const Metadata& metadata, Plan decoded, Problem from, nb::dict copies)
+      : record(metadata),
+        plan(std::move(decoded)),
+        problem(std::move(from)),
+        arguments(std::move(copies)) {}
 
   int64_t CheckRow(nb::handle row) const {
     const int64_t index = AsInt64(row, "row");
@@ -67,6 +91,7 @@ struct PyPlan {
   Metadata record;
   Plan plan;
   Problem problem;
+  nb::dict arguments;
 };
 
 PyPlan* MakePlan(nb::handle metadata, nb::handle batch_size, nb::handle max_seqlen_q,
@@ -90,7 +115,14 @@ PyPlan* MakePlan(nb::handle metadata, nb::handle batch_size, nb::handle max_seql
     return Plan::Decode(record, problem.value());
   }();
   RaiseIfError(plan.status(), &views);
-  return new PyPlan(record, plan.value(), problem.value());
+
+  Copier copier;
+  VisitRows(args, copier);
+  copier(ArgumentName{"metadata"}, record_view.tensor());
+  copier(ArgumentName{"batch_size"}, args.batch_size);
+  copier(ArgumentName{"max_seqlen_q"}, args.max_seqlen_q);
+  copier(ArgumentName{"max_seqlen_k"}, args.max_seqlen_k);
+  return new PyPlan(record, plan.value(), problem.value(), std::move(copier.copies));
 }
 
 nb::object RowsOf(const PyPlan& self, nb::handle core) {
@@ -178,6 +210,7 @@ void BindPlan(nb::module_& module) {
             return self.plan.CostOfRow(self.CheckRow(row));
           },
           nb::arg("row").none())
+      .def_prop_ro("arguments", [](const PyPlan& self) { return self.arguments; })
       .def("cost_of_cores", &CostOfCores)
       .def("num_rows_of_cores", &NumRowsOfCores)
       .def("locate", &Locate, nb::arg("row").none());

@@ -114,7 +114,7 @@ constexpr auto kAttentionTeacher =
                           "log-sum-exp of its scaled scores"}),
          kRows, kRecord,
          List(Description{"softmax_scale", "attribute", "float", "", "1",
-                          "factor of the scores before the exponential"},
+                          "factor of the scores before the exponential, mostly Dm ** -0.5"},
               Description{"p", "output", "fp32 tensor", kPerKey, "required", "teacher"}));
 
 struct Operator {

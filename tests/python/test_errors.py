@@ -56,6 +56,41 @@ def test_integers(name):
         check_refused(kindling.make_metadata, {**METADATA, name: wrong}, name, ValueError)
 
 
+class Index:
+    """An integer of somebody else's."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, np.array, Index], ids=str)
+def test_integers_of_operators(integer, inputs):
+    tensors = inputs.tensors()
+    lengths = inputs.lengths | {"mask_mode": 3, "cmp_ratio": 1}
+    same = lengths | {name: integer(lengths[name]) for name in ("mask_mode", "cmp_ratio")}
+    for module in (kindling, kindling.reference):
+        expected = module.kl_loss_grad(*tensors, **lengths)
+        assert np.array_equal(module.kl_loss_grad(*tensors, **same).dq, expected.dq)
+        lse = module.softmax_lse(*tensors[:3], **lengths)
+        assert np.array_equal(module.softmax_lse(*tensors[:3], **same), lse)
+        p = module.attention_teacher(*tensors[:2], max_seqlen_k=11, **lengths)
+        options = {"max_seqlen_k": integer(11), "softmax_scale": integer(1)}
+        assert np.array_equal(module.attention_teacher(*tensors[:2], **options, **same), p)
+    record = kindling.make_metadata(3, 1, 128, num_cores=integer(2), **same)
+    assert repr(kindling.Plan(record, **same)) == repr(kindling.Plan(record, **lengths))
+    for wrong in (3.0, True, np.float64(3), np.array([3, 3])):
+        for name in ("mask_mode", "cmp_ratio"):
+            check_refused(
+                kindling.reference.softmax_lse,
+                {"q": inputs.q, "k": inputs.k, "w": inputs.w, **lengths, name: wrong},
+                name,
+                TypeError,
+            )
+
+
 @pytest.mark.parametrize("name", LENGTHS)
 def test_length_arrays(name):
     """None of these is a ragged batch's length; none crashes."""
@@ -128,6 +163,7 @@ def test_things_that_are_no_arrays(torch, inputs):
             (np.zeros(2, "M8[s]"), "datetime64"),
             (torch.zeros(3).to_sparse(), "layout torch.sparse_coo"),
             (ragged, "strided"),
+            (ragged, "got a nested one: pack it, .values()"),
         ):
             message = check_refused(kindling.kl_loss_grad, {**good, name: wrong}, name, TypeError)
             assert part in message, message
@@ -160,6 +196,26 @@ def test_memory_that_cannot_be_viewed(inputs):
     assert "5" in check_refused(kindling.softmax_lse, {**good, "w": records}, "w", ValueError)
     shifted = np.zeros(inputs.w.nbytes + 1, "u1")[1:].view("f4").reshape(inputs.w.shape)
     assert "aligned" in check_refused(kindling.softmax_lse, {**good, "w": shifted}, "w", ValueError)
+
+
+def test_masked_arrays(inputs):
+    """A mask that nobody heeds would be a wrong result; one that is empty is refused alike."""
+    good = dict(zip(("q", "k", "w", "p", "lse"), inputs.tensors(), strict=True)) | inputs.lengths
+    names = (*good.keys() - {"layout_q", "layout_k", "mask_mode", "cmp_ratio"}, "row_scale")
+    for name in (*names, "metadata"):
+        plain = good.get(name, inputs.lse)
+        for masked in (np.ma.masked_array(plain, plain == plain.flat[0]), np.ma.array(plain)):
+            for call in (kindling.kl_loss_grad, kindling.reference.kl_loss_grad):
+                message = check_refused(call, {**good, name: masked}, name, TypeError)
+                assert message.endswith("MaskedArray")
+    out = {"dw": np.ma.zeros(inputs.w.shape, "f4")}
+    check_refused(kindling.kl_loss_grad, {**good, "out": out}, "dw", TypeError)
+    check_refused(
+        kindling.make_metadata,
+        {**METADATA, "seqused_q": np.ma.array([1], np.int32)},
+        "seqused_q",
+        TypeError,
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Plans through Python: policies, device names, the reader, and the operator as data."""
 
+import copy
 import inspect
+import pickle
 
 import kindling
 import numpy as np
@@ -74,6 +76,37 @@ def test_locate():
     plan = kindling.Plan(kindling.make_metadata(1, 1, 128, **batch, num_cores=4), **batch)
     assert plan.locate(19) == kindling.RowCoordinates(1, 14, 19, 9, 3)
     assert plan.locate(5).num_visible_keys == 0
+
+
+def answers(plan):
+    cores = [plan.rows_of_core(core).tolist() for core in range(plan.num_cores)]
+    rows = [(plan.locate(row), plan.cost_of_row(row)) for row in range(plan.num_rows)]
+    return repr(plan), cores, rows, plan.cost_of_cores().tolist(), plan.pair_cost
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        packed([5, 16, 3], [9, 4, 3]),
+        packed([12, 3]) | {"cmp_ratio": 4, "cmp_residual_k": np.array([1, 3], np.int32)},
+        {"batch_size": 2, "max_seqlen_q": 7, "max_seqlen_k": 9, "mask_mode": 3},
+    ],
+)
+def test_copies(batch, torch):
+    if batch.get("cmp_ratio") is None and "cu_seqlens_q" in batch:
+        strided = np.array([9, -1, 4, -1, 3], np.int32)[::2]
+        batch = batch | {"seqused_k": strided, "seqused_q": torch.tensor([5, 10, 0]).int()}
+    record = kindling.make_metadata(64, 1, 128, **batch, num_cores=5, policy="balanced")
+    plan = kindling.Plan(record, **batch)
+    expected = answers(plan)
+    # What was given may be another's by the time of the copy.
+    for array in (record, *batch.values()):
+        if hasattr(array, "shape"):
+            array[...] = -1
+    for duplicate in (copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))):
+        other = duplicate(duplicate(plan))
+        assert type(other) is kindling.Plan and other is not plan
+        assert answers(other) == expected
 
 
 @pytest.mark.parametrize(

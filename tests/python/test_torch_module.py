@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cases
 import kindling
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -291,6 +292,82 @@ def test_module_errors():
         kt.LightningIndexer(16.5, HEADS, WIDTH)
     with pytest.raises(ValueError, match="num_heads: expected >= 1, got 0"):
         kt.LightningIndexer(HIDDEN, 0, WIDTH)
+
+
+class Index:
+    """An integer of somebody else's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, Index, torch.tensor], ids=str)
+def test_integers_of_other_libraries(integer):
+    def results(of):
+        torch.manual_seed(0)
+        module = kt.LightningIndexer(*map(of, (HIDDEN, HEADS, WIDTH, 12)), rope=of(8))
+        assert type(module.num_heads) is int and type(module.rope.dim) is int
+        hidden, latent = torch.randn(2, 7, HIDDEN), torch.randn(2, 7, 12)
+        attn = torch.randn(2, 7, 2, 8)
+        options = {"mask_mode": of(3), "cmp_ratio": of(1)}
+        p = kt.attention_teacher(attn, attn, softmax_scale=of(1), max_seqlen_k=of(7), **options)
+        return [
+            p,
+            module.loss(hidden, p, latent, **options),
+            module.scores(hidden, latent, max_seqlen_k=of(7), **options),
+            *module.topk(hidden, of(3), latent, **options),
+        ]
+
+    for a, b in zip(results(int), results(integer), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_numbers_that_are_no_integers():
+    attn = torch.ones(1, 2, 2, 8)
+    for wrong in (3.0, True, np.float64(3), np.array([3, 3]), torch.tensor(3.0)):
+        with pytest.raises(TypeError, match="^mask_mode: expected an int, got "):
+            kt.attention_teacher(attn, attn, mask_mode=wrong)
+    for same in (np.float32(0.5), np.float16(0.5)):
+        p = kt.attention_teacher(attn, attn, softmax_scale=same)
+        assert torch.equal(p, kt.attention_teacher(attn, attn, softmax_scale=0.5))
+    for wrong in ("1", True, None, 1j, torch.tensor(0.5)):
+        with pytest.raises(TypeError, match="^softmax_scale: expected a real number, got "):
+            kt.attention_teacher(attn, attn, softmax_scale=wrong)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+def test_nested_tensors_are_told_how_to_pack(layout):
+    def nested(*shape):
+        return torch.nested.nested_tensor(
+            [torch.ones(rows, *shape) for rows in (3, 2)], layout=layout
+        )
+
+    q, k, w, p = nested(HEADS, 8), nested(1, 8), nested(HEADS), torch.ones(5, 1, 3)
+    hidden, module = nested(HIDDEN), kt.LightningIndexer(HIDDEN, HEADS, WIDTH)
+    for name, call in (
+        ("q", lambda: kt.indexer_kl_loss(q, k, w, p)),
+        ("k", lambda: kt.attention_teacher(torch.ones(5, 2, 8), k)),
+        ("w", lambda: kt.index_topk(torch.ones(5, 2, 8), torch.ones(5, 1, 8), w, 2)),
+        ("hidden", lambda: module(hidden)),
+        ("hidden", lambda: module.loss(hidden, p)),
+        ("q", lambda: kindling.softmax_lse(q, k, w)),
+        ("q", lambda: kindling.reference.softmax_lse(q, k, w)),
+    ):
+        with pytest.raises(TypeError, match=rf"^{name}: .*nested.*\.values\(\).*\.offsets\(\)"):
+            call()
+    # What the error says to do.
+    if layout is torch.jagged:
+        cu = q.offsets().int()
+        packed = {f"cu_seqlens_{side}": cu for side in "qk"} | {
+            "layout_q": "TND",
+            "layout_k": "TND",
+        }
+        loss = kt.indexer_kl_loss(q.values(), k.values(), w.values(), p, **packed)
+        assert loss.isfinite()
 
 
 # Scores and best keys.

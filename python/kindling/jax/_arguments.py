@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from kindling import _core, _rows
 from kindling import _schema as schema
+from kindling._arrays import refuse_mask
 from kindling._rows import ATTRIBUTES, DEFAULTS, TENSORS, RowArguments, Rows
 
 jax.tree_util.register_pytree_node(Rows, Rows.tree_flatten, Rows.tree_unflatten)
@@ -29,9 +29,10 @@ def integer(name: str, value: Any) -> int:
     """A Python integer, or what stands for one, but nothing that only a running program knows."""
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name}: expected an integer known while tracing, got a traced value")
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+    index = schema.index_of(value)
+    if index is None:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
-    return operator.index(value)
+    return index
 
 
 def number(name: str, value: Any) -> float:
@@ -39,7 +40,9 @@ def number(name: str, value: Any) -> float:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name}: expected a number known while tracing, got a traced value")
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name}: expected a real number, got {type(value).__name__}")
+        value, given = schema.index_of(value), value
+        if value is None:
+            raise TypeError(f"{name}: expected a real number, got {type(given).__name__}")
     return float(value)
 
 
@@ -90,6 +93,7 @@ def _described(arrays: Iterable[tuple[str, Any]]) -> tuple[_Description, ...]:
         if value is None:
             described.append(None)
         elif isinstance(value, _ARRAYS):
+            refuse_mask(value, name)
             described.append((name, value.shape, value.dtype))
         else:
             raise TypeError(f"{name}: expected a JAX or NumPy array, got {type(value).__name__}")

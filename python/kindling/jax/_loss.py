@@ -148,7 +148,7 @@ def indexer_kl_loss(
     --------
     >>> import jax, jax.numpy as jnp, kindling.jax as kj
     >>> q, k, w = jnp.ones((1, 4, 2, 8)), jnp.ones((1, 4, 1, 8)), jnp.ones((1, 4, 2))
-    >>> p = kj.attention_teacher(q, k, mask_mode=3)
+    >>> p = kj.attention_teacher(q, k, softmax_scale=8**-0.5, mask_mode=3)
     >>> loss, (dq, dk) = jax.value_and_grad(kj.indexer_kl_loss, (0, 1))(q, k, w, p, mask_mode=3)
     >>> loss.shape, dq.shape, dk.shape
     ((), (1, 4, 2, 8), (1, 4, 1, 8))
@@ -202,6 +202,8 @@ def attention_teacher(
 ) -> jax.Array:
     """The teacher p: the main attention's distribution over keys, averaged over its heads.
 
+    ``softmax_scale`` is 1 unless it is given; attention mostly has ``Dm ** -0.5``.
+
     ``p[j] = (1 / G) * sum_g exp(softmax_scale * (q[g] . k[j, g * Gk // G]) - lse[g])`` for the
     visible keys j of a row, and exactly 0 elsewhere. Nothing flows back through it: to derivatives
     it is a constant.
@@ -215,7 +217,7 @@ def attention_teacher(
     lse : array or None, shape (B, 1, S1, G) or (1, T1, G), float32
         Log-sum-exp of its scaled scores, as attention kernels return it; None: computed.
     softmax_scale : float
-        Factor of the scores, such as ``Dm ** -0.5``. Static.
+        Factor of the scores, that of the main attention. Static.
     max_seqlen_k : int
         Last dim of p, at least the most keys that a row sees; required unless both layouts are
         "BSND" (then it is S2, whatever this says), as shapes do not depend on data. Static.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from kindling import _core
 from kindling._rows import ATTRIBUTES, RowArguments, Rows, gather, without_defaults
+from kindling._schema import index_of
 from kindling.torch import _ops  # noqa: F401  (registers the operators)
 
 _REDUCTIONS = ("sum", "mean", "none")
@@ -16,37 +18,48 @@ _REDUCTIONS = ("sum", "mean", "none")
 
 def check_tensors(required: dict[str, object], optional: dict[str, object]) -> None:
     for name, value in {**required, **optional}.items():
-        if isinstance(value, Tensor) or (value is None and name in optional):
-            continue
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        if isinstance(value, Tensor):
+            refuse_nested(name, value)
+        elif value is not None or name in required:
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+
+
+def refuse_nested(name: str, tensor: Tensor) -> None:
+    """Say of nested tensors, which PyTorch's dispatcher refuses without a word, what to give."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: expected a strided tensor, got a nested one: pack it, .values() are the rows "
+            "of layout TND and .offsets() their cu_seqlens"
+        )
 
 
 def check_rows(rows: RowArguments) -> dict[str, Any]:
-    """Those that a call of PyTorch's dispatcher has to name, which it can take."""
+    """Those that a call of PyTorch's dispatcher has to name, as it can take them: tensors, words,
+    ints."""
     given = without_defaults(rows)
     for name, value in given.items():
         if name in ATTRIBUTES:
-            _check_attribute(name, value)
+            given[name] = rows[name] = check_attribute(name, value)  # type: ignore[literal-required]
         elif value is not None and not isinstance(value, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     return given
 
 
-def check_attributes(**attributes: object) -> None:
-    for name, value in attributes.items():
-        _check_attribute(name, value)
-
-
-def _check_attribute(name: str, value: object) -> None:
+def check_attribute(name: str, value: Any) -> Any:
+    """A str; or an int, of whatever stands for one."""
     wanted = str if name.startswith("layout") else int
     if name == "max_seqlen_k" and isinstance(value, torch.SymInt):
-        return
+        return value
+    if wanted is int and not isinstance(value, int):
+        index = index_of(value)
+        value = value if index is None else index
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise TypeError(
             f"{name}: expected {'a str' if wanted is str else 'an int'}, got {type(value).__name__}"
         )
-    if wanted is int and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+    if wanted is int and not -(2**63) <= value < 2**63:
         raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
+    return value
 
 
 def indexer_kl_loss(
@@ -199,6 +212,8 @@ def attention_teacher(
 ) -> Tensor:
     """The teacher p: the main attention's distribution over keys, averaged over its heads.
 
+    ``softmax_scale`` is 1 unless it is given; attention mostly has ``Dm ** -0.5``.
+
     Nothing flows back through it: the result never requires grad.
 
     Parameters
@@ -244,11 +259,9 @@ def attention_teacher(
     )
     check_tensors({"q": q, "k": k}, {"lse": lse})
     options = check_rows(rows)
-    check_attributes(max_seqlen_k=max_seqlen_k)
+    max_seqlen_k = check_attribute("max_seqlen_k", max_seqlen_k)
     if not isinstance(softmax_scale, (int, float)) or isinstance(softmax_scale, bool):
-        raise TypeError(
-            f"softmax_scale: expected a real number, got {type(softmax_scale).__name__}"
-        )
+        softmax_scale = _real("softmax_scale", softmax_scale)
     q, k, lse = q.detach(), k.detach(), None if lse is None else lse.detach()
     if max_seqlen_k == 0 and not rows["layout_q"] == rows["layout_k"] == "BSND":
         if not torch.compiler.is_compiling():
@@ -258,6 +271,14 @@ def attention_teacher(
 
 attention_l1_norm = attention_teacher
 """The name of the C++ library."""
+
+
+def _real(name: str, value: Any) -> float:
+    """A number of another library, such as NumPy's."""
+    number = value if isinstance(value, Real) else index_of(value)
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a real number, got {type(value).__name__}")
+    return float(number)
 
 
 def _teacher_stride(q: Tensor, k: Tensor, rows: RowArguments, softmax_scale: float) -> int:

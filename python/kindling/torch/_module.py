@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kindling._rows import CAUSAL, DEFAULTS, Rows, mask_of
-from kindling.torch._loss import indexer_kl_loss
+from kindling._schema import index_of
+from kindling.torch._loss import indexer_kl_loss, refuse_nested
 from kindling.torch._scores import TopK, index_scores, index_topk
 
 _MASK_MODE = CAUSAL  # of the module: self-attention of a decoder
@@ -159,12 +160,18 @@ class LightningIndexer(nn.Module):
         if q_lora is not None:
             widths["q_lora"] = q_lora
         for name, value in widths.items():
-            if not isinstance(value, int) or isinstance(value, bool):
+            index = index_of(value)
+            if index is None:
                 raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
-            if value < 1:
-                raise ValueError(f"{name}: expected >= 1, got {value}")
+            if index < 1:
+                raise ValueError(f"{name}: expected >= 1, got {index}")
+            widths[name] = index
+        if not isinstance(rope, (bool, Rope)) and index_of(rope) is not None:
+            rope = index_of(rope)
         if not (rope is None or isinstance(rope, (int, Rope))):
             raise TypeError(f"rope: expected a Rope, an int or None, got {type(rope).__name__}")
+        hidden, num_heads, head_dim = list(widths.values())[:3]
+        q_lora = widths.get("q_lora")
         self.hidden, self.num_heads, self.head_dim, self.q_lora = (
             hidden,
             num_heads,
@@ -209,6 +216,7 @@ class LightningIndexer(nn.Module):
         IndexerInputs
             ``(q, k, w)``.
         """
+        refuse_nested("hidden", hidden)
         if hidden.dim() not in (2, 3) or hidden.shape[-1] != self.hidden:
             raise ValueError(
                 f"hidden: expected shape (B, S, {self.hidden}) or (T, {self.hidden}), "

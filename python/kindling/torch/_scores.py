@@ -11,7 +11,7 @@ from torch import Tensor
 from kindling import Plan, make_metadata
 from kindling._rows import RowArguments, Rows, gather
 from kindling.torch import _shapes as shapes
-from kindling.torch._loss import check_attributes, check_rows, check_tensors
+from kindling.torch._loss import check_attribute, check_rows, check_tensors
 
 # Scores of a tile, [rows][heads][keys] in fp32, take 4 MiB: they stay in a core's share of the
 # cache, and a product of that size is efficient.
@@ -89,7 +89,7 @@ def index_scores(
             "cmp_ratio": cmp_ratio,
         },
     )
-    check_attributes(max_seqlen_k=max_seqlen_k)
+    max_seqlen_k = check_attribute("max_seqlen_k", max_seqlen_k)
     plan, longest = _plan(q, k, w, rows)
     width = max_seqlen_k or (k.shape[1] if rows["layout_k"] == "BSND" else longest)
     if width < longest:
@@ -138,7 +138,7 @@ def index_topk(
     TopK
         ``(values, indices)``.
     """
-    check_attributes(topk=topk)
+    topk = check_attribute("topk", topk)
     if topk < 1:
         raise ValueError(f"topk: expected >= 1, got {topk}")
     rows = gather(
