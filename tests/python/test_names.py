@@ -24,7 +24,7 @@ ELSEWHERE = {
     *("DenseLightningIndexerSoftmaxLseV2", "SoftmaxLseV2", "SparseFlashMlaSoftmaxL1Norm"),
     *("aic_core_num", "aiv_core_num"),
     # Of libraries and programs that are not ours.
-    *("expf", "logf", "libm", "record_stream", "shard_map", "jax_cpu_enable_async_dispatch"),
+    *("expf", "logf", "libm", "record_stream", "shard_map"),
     # What the build makes: the program of tests/plan/split_test.cc.
     "plan_split_test",
     "p_j",  # in formulas

@@ -27,13 +27,6 @@ for _name, _handler in _core.jax_handlers.items():
     jax.ffi.register_ffi_target(f"kindling_{_name}", _handler, platform="cpu")
 
 
-# XLA counts no arithmetic in a custom call. A program with less than 1000 operations besides is run
-# while its caller waits, and what fails then is JaxRuntimeError or, once the program has run well,
-# ValueError. So every call says that there is more: it is dispatched as other work is, and what
-# fails is JaxRuntimeError where a result is waited for.
-_COUNTED = 2048
-
-
 def num_rows(rows: Rows, q: Any) -> jax.Array:
     """Used rows of arguments that the library accepts, but 1 where there are none."""
     if rows.seqused_q is not None and rows.seqused_q.size > 0:
@@ -121,7 +114,5 @@ def _call(
         # One call after the other under vmap: each is exactly the call that it stands for.
         vmap_method="sequential",
     )
-    counted = jax.lax.iota(jnp.float32, _COUNTED)
-    given["counted"] = counted * counted  # the handler reads no operand of this name
     names = {"operands": ",".join(given), "results": ",".join(results)}
     return dict(zip(results, call(*given.values(), **names, **attributes), strict=True))
