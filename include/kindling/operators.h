@@ -69,8 +69,8 @@ KINDLING_API Result<size_t> SoftmaxLseWorkspaceBytes(const SoftmaxLseArgs& args,
 // | softmax_out | out, optional | fp32   | as p        | as p           |
 // | loss_rows   | out, optional | fp32   | as lse      | as lse         |
 //
-// A row whose row_scale is 0 has no gradients: nothing of it is read for one, NaN or not, and it takes
-// no time; its loss and softmax_out are computed where they are asked for.
+// A row whose row_scale is 0 has no gradients: nothing of it is read for one, NaN or not, and it
+// takes no time; its loss and softmax_out are computed where they are asked for.
 //
 // An optional output that is absent changes no bit of the others. Every element of every output is
 // written; what no row or key stands behind is exactly 0.
