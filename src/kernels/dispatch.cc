@@ -51,7 +51,10 @@ const IsaEntry* EntryOf(Isa isa) {
 
 const std::vector<Isa>& IsasOfThisCpu() {
 #ifdef KINDLING_EMULATED_AVX512
-  static const std::vector<Isa> isas = RankIsas({false, ThisCpu().has_avx2, true, true, true});
+  static const std::vector<Isa> isas = RankIsas({.has_avx2 = ThisCpu().has_avx2,
+                                                 .has_avx512 = true,
+                                                 .has_avx512_bf16 = true,
+                                                 .has_amx_bf16 = true});
 #else
   static const std::vector<Isa> isas = RankIsas(ThisCpu());
 #endif
